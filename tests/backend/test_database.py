@@ -10,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +25,7 @@ from vramscope_server.cli.server import serve
 from vramscope_server.store import migration
 from vramscope_server.store.database import APPLICATION_ID, Database
 from vramscope_server.store.project_scope import ALL_PROJECTS
-from vramscope_server.store.run_queries import find_run
+from vramscope_server.store.run_queries import find_run, list_runs
 from vramscope_server.store.snapshots import insert_snapshot, list_snapshots, snapshot_of_file
 from vramscope_server.store.storage_errors import DatabaseRefused
 from vramscope_server.store.token_rows import read_tokens
@@ -142,6 +143,43 @@ def test_older_runs_have_an_empty_note(empty_database_url: str) -> None:
     with database.reader() as connection:
         assert find_run(connection, "r1").note == ""
     database.close()
+
+
+def test_older_runs_are_found_by_their_jobs(empty_database_url: str) -> None:
+    """Two sessions of a run with the same job, one of another run, and one without any."""
+    config = Config()
+    config.set_main_option("script_location", str(migration.MIGRATIONS))
+    engine = sa.create_engine(empty_database_url)
+    task = {"jobs": [{"manager": "slurm", "id": "5001", "array": "4242_7"}]}
+    pod = {"jobs": [{"manager": "kubernetes", "id": None, "pod": "train-0"}]}
+    with engine.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0006")
+        tables = {name: sa.Table(name, sa.MetaData(), autoload_with=connection) for name in ("runs", "sessions")}
+
+        def insert(table: sa.Table, **values: Any) -> None:
+            required = {one.name: one for one in table.columns if not one.nullable and one.server_default is None}
+            blank = {
+                key: [] if isinstance(one.type, sa.JSON) else False if isinstance(one.type, sa.Boolean) else 0
+                for key, one in required.items()
+            }
+            connection.execute(table.insert().values({**blank, **values}))
+
+        for key in (1, 2):
+            insert(tables["runs"], key=key, id=f"r{key}", project="p", name="old", state="finished", note="")
+        for ident, key, attached in (("a", 1, task), ("b", 1, task), ("c", 2, pod), ("d", 2, None)):
+            insert(tables["sessions"], id=ident, run_key=key, state="finished", attached=attached)
+    engine.dispose()
+    database = Database(empty_database_url)
+    with database.reader() as connection:
+        found = {
+            job: {row["run_id"] for row in list_runs(connection, job=job)[0]}
+            for job in ("5001", "4242_7", "4242", "train-0", "7")
+        }
+    database.close()
+    assert found == {"5001": {"r1"}, "4242_7": {"r1"}, "4242": {"r1"}, "train-0": {"r2"}, "7": set()}
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
 def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start, database_url: str) -> None:
     one, two = start()
     run = new_id()
-    agents = [Agent(run, rank=rank, world_size=4) for rank in range(4)]
+    job = messages.Job(manager="slurm", id="4242")
+    agents = [Agent(run, rank=rank, world_size=4, jobs=[job]) for rank in range(4)]
     for turn in range(6):
         for agent in agents:
             member = (one, two)[(turn + agent.rank) % 2]
@@ -67,6 +68,7 @@ def test_the_ranks_of_a_run_may_send_to_different_processes(start: Start, databa
         found = member.get(f"/runs/{run}")
         assert (found["state"], found["ranks_reporting"], found["steps"]) == ("running", 4, 30)
         assert [member.rows(agent) for agent in agents] == [30] * 4
+        assert [row["run_id"] for row in member.get("/runs", job="4242")["runs"]] == [run]
     for agent in agents:
         (one, two)[agent.rank // 2].send(agent, agent.ended())
     assert [member.get(f"/runs/{run}")["state"] for member in (one, two)] == ["finished"] * 2

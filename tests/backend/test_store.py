@@ -618,6 +618,31 @@ def test_the_list_is_narrowed_by_device_and_by_any_tag(store: Store) -> None:
         assert list_runs(connection, device="NVIDIA A100")[1] == 0
 
 
+def test_names_of_jobs_follow_the_sessions_of_a_run(store: Store) -> None:
+    """A session may attach again with another job. The run is found by a job as long as one of its sessions has it."""
+    first, second = (wire_messages.Job(manager="slurm", id=ident, array=f"{ident}_1") for ident in ("77", "78"))
+    run = new_id()
+    ranks = [store.agent(run, rank=rank, world_size=2, jobs=[first]) for rank in range(2)]
+
+    def found() -> list[str]:
+        with store.database.reader() as connection:
+            stored = connection.execute(sa.select(tables.run_jobs.c.name)).scalars().all()
+            assert all(list_runs(connection, job=name)[1] == 1 for name in stored)
+        return sorted(stored)
+
+    for agent in ranks:
+        store.send(agent)
+        assert found() == ["77", "77_1"]
+    for agent, names in zip(ranks, (["77", "77_1", "78", "78_1"], ["78", "78_1"]), strict=True):
+        agent.attached = msgspec.structs.replace(agent.attached, jobs=[second])
+        store.send(agent, agent.attached)
+        assert found() == names
+    for agent in ranks:
+        store.send(agent, agent.ended())
+    store.writer.do(lambda connection, state: state.delete(connection, run)).result(60)
+    assert found() == []
+
+
 def test_an_sqlite_file_has_one_server(tmp_path: Path) -> None:
     first = Database(f"sqlite:///{tmp_path}/vramscope.db")
     with pytest.raises(DatabaseRefused, match="another vramscope server"):

@@ -29,7 +29,7 @@ from vramscope_server.store.run_loading import baselines, live_runs, silent_runs
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
 from vramscope_server.store.small_chunks import SmallChunks, Stream, small_streams
 from vramscope_server.store.stored_rows import RunChange
-from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
+from vramscope_server.store.tables import artifacts, chunks, events, ranks, run_jobs, runs, scans, sessions
 from vramscope_server.store.validation import ReadyBatch, ReadyBlock
 from vramscope_server.store.writer_records import RankRecord, RunRecord, SessionRecord
 
@@ -371,7 +371,7 @@ class IngestState:
             raise ValueError("the run is live")
         key = run.row.key
         delete_artifacts(connection, artifacts.c.run_key == key)
-        for table in (chunks, events, scans, ranks, sessions):
+        for table in (chunks, events, scans, ranks, run_jobs, sessions):
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
         self._runs.drop(run)

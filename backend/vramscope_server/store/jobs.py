@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vramscope.protocol.messages import MAX_JOBS
 from vramscope_server.answers.jobs import ClusterJob
-from vramscope_server.store.tables import ranks, sessions
+from vramscope_server.store.tables import ranks, run_jobs, sessions
 
 KEYS: Final = ("id", "pod", "array")
 """Fields of a job by which its runs are found."""
@@ -55,17 +53,16 @@ def jobs_of_runs(connection: Connection, run_keys: Iterable[int]) -> dict[int, l
     return {int(row.run_key): jobs_of(row.attached) for row in connection.execute(query)}
 
 
-def runs_of_job(connection: Connection, job: str) -> list[int]:
-    """Keys of the runs with a session that belongs to the job, pod or array, or to a task of the array.
+def names_of(attached: Mapping[str, Any] | None) -> set[str]:
+    """Names by which the run of a session is found: of its jobs, pods and arrays. A task ``4242_7`` also counts as ``4242``."""
+    found: set[str] = set()
+    for job in (attached or {}).get("jobs", []):
+        found.update(str(job[key]) for key in KEYS if job.get(key) is not None)
+        parts = str(job.get("array") or "").split("_")
+        found.update("_".join(parts[:end]) for end in range(1, len(parts)))
+    return {name.replace("\0", "\ufffd") for name in found if name}
 
-    Reads all sessions. The search in the text comes first, because it decodes no JSON.
-    """
-    job = job.replace("\0", "\ufffd")
-    in_text = sa.cast(sessions.c.attached, sa.Text).contains(json.dumps(job)[1:-1], autoescape=True)
-    exact = []
-    for position in range(MAX_JOBS):
-        names = [sessions.c.attached[("jobs", position, key)].as_string() for key in KEYS]
-        exact += [name == job for name in names]
-        exact.append(names[-1].startswith(f"{job}_", autoescape=True))
-    query = sa.select(sessions.c.run_key).where(in_text, sa.or_(*exact)).distinct()
-    return list(connection.execute(query).scalars())
+
+def runs_of_job(job: str) -> sa.Select[tuple[int]]:
+    """Keys of the runs with a session that belongs to the job, pod or array, or to a task of the array."""
+    return sa.select(run_jobs.c.run_key).where(run_jobs.c.name == job.replace("\0", "\ufffd"))

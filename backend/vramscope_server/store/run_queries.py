@@ -97,7 +97,7 @@ def list_runs(
     if device:
         conditions.append(runs.c.device == device)
     if job:
-        conditions.append(runs.c.key.in_(runs_of_job(connection, job)))
+        conditions.append(runs.c.key.in_(runs_of_job(job)))
     first = sa.case((sa.or_(runs.c.pinned, runs.c.baseline), 1), else_=0)
     total = int(connection.execute(sa.select(sa.func.count()).select_from(runs).where(*conditions)).scalar() or 0)
     place = (first, runs.c.started_ns, runs.c.key)

@@ -12,7 +12,7 @@ from sqlalchemy.sql.base import Executable
 from vramscope_server.store.artifacts import delete_artifacts
 from vramscope_server.store.leaks import encode_scan
 from vramscope_server.store.rank_summary import encode_summary
-from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, runs, scans, sessions
+from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, run_jobs, runs, scans, sessions
 from vramscope_server.store.writer_records import (
     RUN_OFTEN_CHANGED,
     RUN_RARELY_CHANGED,
@@ -37,6 +37,7 @@ def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: S
     fresh = {id(session) for session in new_sessions}
     changed = [s for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
     _SESSIONS.put(connection, changed)
+    _put_jobs(connection, dirty)
     _put_ranks(connection, dirty)
     _put_scans(connection, dirty)
 
@@ -59,6 +60,14 @@ class _Update:
 
 _RUNS: Final = _Update(runs, "key", RUN_OFTEN_CHANGED, RUN_RARELY_CHANGED)
 _SESSIONS: Final = _Update(sessions, "id", SESSION_OFTEN_CHANGED, SESSION_RARELY_CHANGED)
+
+
+def _put_jobs(connection: Connection, dirty: Sequence[RunRecord]) -> None:
+    """Deleted and inserted again: another process may have inserted the same."""
+    gone = [(run, name) for run in dirty for name in sorted(run.added_jobs | run.dropped_jobs)]
+    put_rows(connection, _DELETE_JOB, [{"b_run": run.row.key, "b_name": name} for run, name in gone])
+    rows = [{"run_key": run.row.key, "name": name} for run in dirty for name in sorted(run.added_jobs)]
+    put_rows(connection, run_jobs.insert(), rows)
 
 
 def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
@@ -112,5 +121,8 @@ _UPDATE_RANK: Final = ranks.update().where(
 ).values(session_id=sa.bindparam("session_id"), summary=sa.bindparam("summary"))  # fmt: skip
 _UPDATE_ARTIFACT: Final = artifacts.update().where(artifacts.c.id == sa.bindparam("b_id")).values(
     {name: sa.bindparam(name) for name in ("received", "bytes", "received_ns")}
+)  # fmt: skip
+_DELETE_JOB: Final = run_jobs.delete().where(
+    run_jobs.c.run_key == sa.bindparam("b_run"), run_jobs.c.name == sa.bindparam("b_name")
 )  # fmt: skip
 _DELETE_SCAN: Final = scans.delete().where(scans.c.session_id == sa.bindparam("b_id"))

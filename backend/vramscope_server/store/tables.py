@@ -145,6 +145,15 @@ sessions = Table(
     Column("requests", JSON, nullable=False, server_default=text("'[]'")),  # sent with the next Ack
 )
 
+run_jobs = Table(
+    "run_jobs",
+    metadata,
+    Column("name", String(200), primary_key=True),  # of a job, pod or array
+    Column(
+        "run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), primary_key=True, index=True, autoincrement=False
+    ),
+)
+
 ranks = Table(
     "ranks",
     metadata,

@@ -15,6 +15,7 @@ import msgspec
 from vramscope.protocol import messages
 from vramscope_server.answers.run_detail import Pitfall
 from vramscope_server.store.artifacts import ArtifactRecord
+from vramscope_server.store.jobs import names_of
 from vramscope_server.store.leaks import leak_columns
 from vramscope_server.store.list_row import device_words
 from vramscope_server.store.rank_summary import RankSummary
@@ -139,6 +140,10 @@ class RunRecord:
     scans_changed: bool = False
     peak_of_leaks: int | None = None
     """Peak of the run for which the leaks were counted."""
+    known_jobs: set[str] = field(default_factory=set)
+    """Names of jobs that this process has stored."""
+    added_jobs: set[str] = field(default_factory=set)
+    dropped_jobs: set[str] = field(default_factory=set)
     announce: bool = False
     announced_ns: int = 0
     ran_out_ns: int = 0
@@ -180,7 +185,9 @@ class RunRecord:
     def attach(self, session: SessionRecord, attached: messages.Attached) -> None:
         """Store what a process attached; the lowest rank defines the run's row."""
         earlier = (session.row.attached or {}).get("name")
+        jobs_before = names_of(session.row.attached)
         session.row.attached = msgspec.to_builtins(attached)
+        self._count_jobs(session, jobs_before)
         session.row.started_ns = attached.start_ns
         row = self.row
         # Name and tags are the first session's: later changes by the user stay. A framework may name a run that is already stored.
@@ -196,6 +203,18 @@ class RunRecord:
         start_ns = attached.start_ns - display_skew_ns(session.skew.skew_ns)
         row.started_ns = min(row.started_ns, start_ns)
         self.announce = True
+
+    def _count_jobs(self, session: SessionRecord, before: set[str]) -> None:
+        """Note which names of jobs are new, and which no session has any more."""
+        now = names_of(session.row.attached)
+        self.added_jobs |= now - self.known_jobs
+        self.dropped_jobs -= now
+        if dropped := before - now:
+            for other in self.sessions.values():
+                dropped -= names_of(other.row.attached)
+            self.added_jobs -= dropped
+            self.known_jobs -= dropped
+            self.dropped_jobs |= dropped
 
     def refresh(self) -> None:
         """Update the row from sessions and ranks."""
@@ -242,6 +261,8 @@ class RunRecord:
     def clean(self) -> None:
         """Mark everything as stored."""
         self.new = self.dirty = False
+        self.known_jobs |= self.added_jobs
+        self.added_jobs, self.dropped_jobs = set(), set()
         self._stored = _run_rare_values(self.row)
         for session in self.sessions.values():
             if session.dirty:
