@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import pickle
+import random
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from s3_server import S3Server
 from server_group import Member
 from snapshot_maker import snapshot_of
 from waiting import CONVERSION_SECONDS, eventually
+
+from vramscope_server.cli.server import serve
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres"), pytest.mark.timeout(900)]
 
@@ -76,3 +83,95 @@ def test_another_machine_takes_over_the_conversion_of_one_that_was_killed(member
     found = ready(other, ident)
     assert found["devices"][0]["events"] == 60_000
     assert other.get(f"/recordings/{ident}-0/moments")["peak_reserved_bytes"] > 0
+
+
+def test_workers_share_a_bucket_and_do_not_start_without_it(
+    database_url: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = Member(database_url, tmp_path / "data", artifacts=f"s3://{bucket}", workers="2")
+    try:
+        ident = member.http.post("/snapshots", content=pickle.dumps(snapshot_of(300))).json()["snapshot"]
+        ready(member, ident)
+        for _ in range(8):  # a new connection may reach the other process
+            url = f"{member.process.url}/api/v1/recordings/{ident}-0/moments"
+            assert httpx.get(url, timeout=60, trust_env=False).json()["peak_reserved_bytes"] > 0
+    finally:
+        member.end()
+    monkeypatch.setenv("VRAMSCOPE_ARTIFACTS", "s3://nothing-here")
+    assert serve("127.0.0.1", 0, database_url, tmp_path / "other", workers=2) == 2
+    assert "s3://nothing-here cannot be used: NoSuchBucket." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_random_kills_lose_no_file_that_was_acknowledged(
+    database_url: str, bucket: str, s3_store: S3Server, tmp_path: Path
+) -> None:
+    """Two processes are killed at random while files arrive, whole and in parts. A client tries again until it has an answer."""
+    choice = random.Random(11)
+    group = [Member(database_url, tmp_path / str(number), artifacts=f"s3://{bucket}") for number in range(2)]
+    acknowledged: dict[str, str] = {}
+    ended = threading.Event()
+    kills = 0
+
+    def killing() -> None:
+        nonlocal kills
+        while not ended.wait(choice.uniform(0.3, 3.0)):
+            at = choice.randrange(2)
+            group[at].kill()
+            kills += 1
+            group[at] = Member(database_url, tmp_path / f"{kills + 1}", artifacts=f"s3://{bucket}")
+
+    killer = threading.Thread(target=killing)
+    killer.start()
+    try:
+        for size in itertools.count(500, 50):
+            if kills >= 15 and len(acknowledged) >= 40:
+                break
+            data = pickle.dumps(snapshot_of(size))
+            ident = sent(lambda: choice.choice(group), data, in_parts=size % 100 == 0)
+            acknowledged[ident] = hashlib.sha256(data).hexdigest()
+    finally:
+        ended.set()
+        killer.join()
+    try:
+        print(f"{kills} kills, {len(acknowledged)} files")
+        rows = {ident: ready(group[0], ident) for ident in acknowledged}
+        assert {ident: row["sha256"] for ident, row in rows.items()} == acknowledged
+        for ident in acknowledged:
+            assert group[1].get(f"/recordings/{ident}-0/moments")["peak_reserved_bytes"] > 0
+        eventually(lambda: len(group[0].get("/snapshots")["snapshots"]) == len(acknowledged))
+    finally:
+        for member in group:
+            member.end()
+
+
+def sent(member: Callable[[], Member], data: bytes, *, in_parts: bool) -> str:
+    """Send a file as a client does, and return the identifier of its snapshot."""
+
+    def ask(method: str, place: str, **what: Any) -> httpx.Response:
+        def answer() -> httpx.Response | None:
+            try:
+                found = httpx.request(
+                    method, f"{member().process.url}/api/v1{place}", timeout=60, trust_env=False, **what
+                )
+            except httpx.TransportError:
+                return None
+            return found if found.status_code < 500 else None
+
+        found: httpx.Response = eventually(answer)
+        return found
+
+    if not in_parts:
+        return str(ask("POST", "/snapshots", content=data).json()["snapshot"])
+    place = f"/snapshots/uploads/{ask('POST', '/snapshots/uploads', json={'size_bytes': len(data)}).json()['upload']}"
+    received, size = 0, len(data) // 4 + 1
+    while received < len(data):
+        part = data[received : received + size]
+        headers = {"Content-Type": "application/octet-stream"}
+        received = ask("PUT", place, params={"offset": received}, content=part, headers=headers).json()[
+            "received_bytes"
+        ]
+    done = ask("POST", f"{place}/complete")
+    if done.status_code == 404:  # it was completed, and the answer was lost
+        return str(ask("POST", "/snapshots", content=data).json()["snapshot"])
+    return str(done.json()["snapshot"])

@@ -105,6 +105,29 @@ def test_another_machine_reads_the_same_columns(
     assert all((ours / one).read_bytes() == (theirs / one).read_bytes() for one in names)
 
 
+def test_files_of_the_folder_are_found_after_a_bucket_was_set(
+    start_server: Start, s3_store: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is converted, and one that waits."""
+    before = start_server()
+    ready = settled(before, upload(before, data_of(310))["snapshot"])["snapshot"]
+    expected = before.get(f"/recordings/{ready}-0/moments")
+    monkeypatch.setattr(before.services.snapshots.conversions, "wake", lambda: None)
+    waiting = upload(before, data_of(320))["snapshot"]
+    before.stop()
+    server = start_server(before.services.settings.data_dir, artifacts=f"s3://{bucket}/a/b")
+    settled(server, waiting)
+    assert server.get(f"/recordings/{waiting}-0/moments")
+    assert server.get(f"/recordings/{ready}-0/moments") == expected
+    eventually(lambda: below(s3_store, bucket, "") == [f"columns/{waiting}.tar", "database"])
+    for ident in (ready, waiting):
+        assert server.http.delete(f"/snapshots/{ident}").status_code == 204
+    assert below(s3_store, bucket, "columns/") == []
+    folder = server.services.settings.snapshots_dir
+    assert not (folder / ready).exists()
+    assert list((folder / "waiting").iterdir()) == []
+
+
 def test_an_upload_in_parts_goes_on_at_another_process(server: RunningServer, start_server: Start, bucket: str) -> None:
     """A restart in the middle stands for the other process: it knows nothing of the parts but what is in the bucket."""
     data = data_of(20_000)

@@ -4,6 +4,8 @@
 has the identifier of the database that the objects belong to. Every object is written at once, and appears when it is complete.
 A row of the database is written after the object that it needs, and deleted before it. What is left over when a process ends in
 between is deleted by :meth:`BucketStore.sweep`.
+
+Files that a FolderStore left in the local folder are found there, on this machine alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from vramscope_server.artifact_store.bucket import Bucket
 from vramscope_server.artifact_store.bucket_uploads import FILES, UPLOADING, BucketUploads, part_name, parts_of
 from vramscope_server.artifact_store.column_cache import ColumnCache
 from vramscope_server.artifact_store.disk_space import check_room
+from vramscope_server.artifact_store.folder import FolderStore
 from vramscope_server.artifact_store.store import ID_LENGTH, ArtifactsRefused, ArtifactsUnreachable, Needed
 
 log = logging.getLogger("vramscope_server.artifacts")
@@ -40,6 +43,7 @@ class BucketStore:
         self.uploads = BucketUploads(bucket)
         self._bucket = bucket
         self._owner = owner
+        self._earlier = FolderStore(folder, is_shared=False)
         self._cache = ColumnCache(folder / "fetched", cache_bytes)
         self._fetching = threading.Lock()
 
@@ -80,10 +84,10 @@ class BucketStore:
         assert ident == upload[:ID_LENGTH]
 
     def fetch_file(self, ident: str, target: Path) -> Path | None:
-        """Copy the file to ``target``. Raises DiskFull."""
+        """Copy the file to ``target``, or return one that was left in the folder. Raises DiskFull."""
         parts, size_bytes = parts_of(self._bucket.list(f"{FILES}/{ident}"))
         if not parts:
-            return None
+            return self._earlier.fetch_file(ident, target)
         check_room(target.parent, size_bytes)
         only = parts[0] if len(parts) == 1 else None
         chunks = (
@@ -101,6 +105,7 @@ class BucketStore:
 
     def drop_file(self, ident: str) -> None:
         """Delete the parts."""
+        self._earlier.drop_file(ident)
         self._bucket.delete(one.name for one in self._bucket.list(f"{FILES}/{ident}"))
 
     def put_columns(self, ident: str, made: Path) -> None:
@@ -123,17 +128,18 @@ class BucketStore:
         try:
             if self._bucket.get_folder(_columns(ident), making):
                 return self._cache.add(ident, making)
+            return self._earlier.columns(ident)
         except ArtifactsUnreachable:
             raise
         except OSError as error:
             raise ArtifactsUnreachable(f"columns cannot be stored in {self.folder}: {error.strerror}") from None
         finally:
             shutil.rmtree(making, ignore_errors=True)
-        return None
 
     def drop_columns(self, ident: str) -> None:
         """Delete the object, and the folder in the cache of this machine. Those of others are deleted when they are old."""
         self._cache.drop(ident)
+        self._earlier.drop_columns(ident)
         self._bucket.delete([_columns(ident)])
 
     def missing_file(self) -> str:
