@@ -29,6 +29,7 @@ SECTIONS: Final = {
     "snapshots": "Snapshot files",
     "figures": "Figures",
     "compare": "Comparisons",
+    "tables": "Tables",
     "live": "Live events",
     "tokens": "Tokens",
     "session": "Sign-in",

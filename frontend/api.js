@@ -123,6 +123,7 @@ export const api = {
     request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   compare: (parameters, signal) => request("GET", `/compare${queryString(parameters)}`, { signal }),
   compareTable: (parameters, signal) => request("GET", `/compare/table${queryString(parameters)}`, { signal }),
+  tableUrl: (name, parameters) => `${BASE}/tables/${at(name)}${queryString(parameters)}`,
   compareReportUrl: (parameters) => `${BASE}/compare/report${queryString(parameters)}`,
   compareSites: (parameters, signal) => request("GET", `/compare/sites${queryString(parameters)}`, { signal }),
   compareTimelines: (parameters, signal) => request("GET", `/compare/timelines${queryString(parameters)}`, { signal }),

@@ -57,6 +57,7 @@ const onScreen = new IntersectionObserver(
  * onPlace    ({x, y} | null, "move" | "click") => void: position of the pointer in axis units. Null when it leaves.
  * onDrawn    () => void: called after each drawing
  * numbers    False: the chart has no table and no CSV.
+ * download   Table of the server that the export menu offers: `table`, `query()` and `what`.
  * peers      () => charts that share the x axis and the cursor
  * file       Name of exported files.
  */

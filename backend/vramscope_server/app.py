@@ -45,6 +45,7 @@ from vramscope_server.api import (
     session,
     snapshots,
     steps,
+    tables,
     timeline,
     tokens,
     uploads,
@@ -131,6 +132,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         demo,
         docs,
         reports,
+        tables,
     ):
         api.include_router(part.router)
     app.include_router(api)

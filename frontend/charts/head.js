@@ -2,10 +2,11 @@
 
 import { toggleScale } from "vramscope/charts/scale.js";
 import { h } from "vramscope/dom.js";
+import { tableItems } from "vramscope/parts/table_download.js";
 
 /** Creates the head, and the two buttons that the chart updates. `scaleButton` exists only for charts with `scale`. */
 export function chartHead(chart) {
-  const { title, scale, numbers } = chart.options;
+  const { title, scale, numbers, download } = chart.options;
   const button = (label, hint, onclick) =>
     h(
       "button",
@@ -27,6 +28,7 @@ export function chartHead(chart) {
       item("PNG picture", "png"),
       item("SVG picture", "svg"),
       hasNumbers && item("CSV numbers", "csv"),
+      download && tableItems(download.table, download.query, download.what),
     ),
   );
   const head = h(

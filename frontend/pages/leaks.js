@@ -163,7 +163,7 @@ class LeaksPage extends RunPage {
       [report.leaks, this.chosen?.id, several],
       () =>
         report.leaks.length > 0 &&
-        leaksTable(report.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
+        leaksTable(report.leaks, { run: this.id, chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
     );
     const replay = this.chosen && this.replayOf(this.chosen);
     this.put(

@@ -5,6 +5,7 @@ import { copyButton, download, fill, h } from "vramscope/dom.js";
 import { EACH, NO_COLUMNS } from "vramscope/parts/compare_address.js";
 import { columnsFor, differs, shownColumns } from "vramscope/parts/compare_columns.js";
 import { settingName } from "vramscope/parts/setting_differences.js";
+import { tableItems } from "vramscope/parts/table_download.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GROUPED_FIRST = ["tags", "techniques"];
@@ -35,6 +36,7 @@ export class CompareBar {
     );
     const item = { class: "menu-item" };
     this.report = h("a", { ...item, download: true, title: "Table, settings and charts in one file" }, "Report (HTML)");
+    this.tables = h("div", { class: "compare-tables" });
     this.exports = h(
       "details",
       { class: "menu compare-exports" },
@@ -43,6 +45,7 @@ export class CompareBar {
         "div",
         { class: "menu-list" },
         h("button", { ...item, type: "button", onclick: () => this.exportCsv() }, "CSV"),
+        this.tables,
         this.report,
         copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown")), item),
         copyButton("Copy LaTeX", () => api.compareTable(this.tableQuery("latex")), item),
@@ -61,6 +64,11 @@ export class CompareBar {
     this.drawGroups(answer.settings);
     const { runs, base } = this.tableQuery("");
     this.report.href = api.compareReportUrl({ runs, base });
+    if (this.tablesOf !== runs) {
+      this.tablesOf = runs;
+      const named = () => ({ runs, base });
+      fill(this.tables, tableItems("compare", named, "Runs"), tableItems("settings", named, "Settings"));
+    }
     const all = columnsFor(rows, answer.settings, answer.rows.map(({ run }) => run));
     const shown = shownColumns(all, rows, view.columns);
     const key = JSON.stringify([all.map(({ id }) => id), shown.map(({ id }) => id)]);

@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, perStep } from "vramscope/format.js";
+import { tableDownload } from "vramscope/parts/table_download.js";
 import { known, sized } from "vramscope/parts/ui.js";
 
 /** Kinds whose memory can be freed at two times, with two effects on the peak. */
@@ -63,8 +64,8 @@ function growthOf(leak) {
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 
-/** Table of leaks. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. */
-export function leaksTable(leaks, { chosen, several, onChoose }) {
+/** Table of leaks of a run. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. */
+export function leaksTable(leaks, { run, chosen, several, onChoose }) {
   const columns = COLUMNS.filter(([, , , onlySeveral]) => several || !onlySeveral);
   const row = (leak) =>
     h(
@@ -101,6 +102,8 @@ export function leaksTable(leaks, { chosen, several, onChoose }) {
       {},
       h("h2", {}, "Retained by"),
       h("span", { class: "muted" }, several ? "highest values of all ranks" : ""),
+      h("span", { class: "spring" }),
+      tableDownload("leaks", () => ({ run })),
     ),
     h(
       "div",

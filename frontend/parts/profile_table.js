@@ -3,6 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { called, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { tableDownload } from "vramscope/parts/table_download.js";
 import { known, sized } from "vramscope/parts/ui.js";
 
 const PAGE = 50;
@@ -46,10 +47,11 @@ export class ProfileTable {
     });
     this.status = h("span", { class: "muted", role: "status" });
     this.body = h("div");
+    this.downloads = h("span");
     this.element = h(
       "section",
       { class: "card profile-rows" },
-      h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.status),
+      h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.status, this.downloads),
       this.body,
     );
   }
@@ -58,6 +60,7 @@ export class ProfileTable {
   open(profile, facts) {
     this.profile = profile;
     this.facts = facts;
+    this.downloadsOf = null;
     this.load();
   }
 
@@ -90,6 +93,10 @@ export class ProfileTable {
   }
 
   drawTabs() {
+    if (this.downloadsOf !== this.state.table) {
+      this.downloadsOf = this.state.table;
+      fill(this.downloads, tableDownload(this.state.table, () => ({ profile: this.profile })));
+    }
     fill(
       this.tabs,
       TABS.map(([name, label]) =>

@@ -17,12 +17,12 @@ const onGpu = (run, place) => !isOnCpu(place);
  * than chart(); `only`, a condition on the run and its device: without it the chart would be empty.
  */
 const CHARTS = [
-  { name: "stack", title: "Memory at the peak of each step", wide: true, only: onGpu, make: memoryStack, tail: true },
+  { name: "stack", title: "Memory at the peak of each step", wide: true, only: onGpu, make: memoryStack, tail: true, table: ["steps", "All steps"] },
   { name: "loss", title: "Loss", wide: true, only: (run) => run.loss, scale: lossScale },
   { name: "metrics", title: "Logged metrics", wide: true, only: logsMetrics },
   { name: "utilization", title: "GPU: utilization, power, temperature", only: onGpu },
   { name: "host", title: "Host memory" },
-  { name: "phases", title: "Phases of a step", summary: true },
+  { name: "phases", title: "Phases of a step", summary: true, table: ["phases", "All steps"] },
 ];
 /** Charts of samples. On a step axis live rows do not extend them: many samples share a step. */
 const OF_SAMPLES = ["utilization", "host"];
@@ -90,6 +90,7 @@ export class RunCharts {
       live: spec.summary ? null : (message) => this.xOf(message, spec.tail),
       tail: spec.tail && ((from, signal) => api.figure(this.page.id, spec.name, this.tailQuery(from), signal)),
       scale: spec.scale,
+      download: spec.table && { table: spec.table[0], what: spec.table[1], query: () => ({ run: this.page.id }) },
       view: () => this.commonView(),
       onZoom: spec.summary ? null : (range) => this.page.zoom(range),
       peers: spec.summary

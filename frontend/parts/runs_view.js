@@ -5,6 +5,7 @@ import { isKnown } from "vramscope/format.js";
 import { RUNS_COLUMNS } from "vramscope/parts/runs_columns.js";
 import { GROUPS } from "vramscope/parts/runs_groups.js";
 import { SavedViews } from "vramscope/parts/saved_views.js";
+import { tableItems } from "vramscope/parts/table_download.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const REMEMBERED = "vramscope.runs.columns";
@@ -60,6 +61,12 @@ function remember(text) {
   }
 }
 
+/** Filter of the list, as in the URL. */
+function listed() {
+  const { q: query, project, state, tag, device: device_name, job: cluster_job } = store.get().query;
+  return { query, project, state, tag, device_name, cluster_job };
+}
+
 export class RunsView {
   shown = new Set();
   group = "";
@@ -108,6 +115,7 @@ export class RunsView {
           RUNS_COLUMNS.map(({ id, label }) => h("label", {}, this.boxes.get(id), label)),
         ),
         h("button", { class: "button small", type: "button", onclick: () => this.reset() }, "Standard columns"),
+        h("div", { class: "runs-downloads" }, tableItems("runs", listed, "Download all columns")),
       ),
     );
     const columns = remembered();

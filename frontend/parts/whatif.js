@@ -3,6 +3,7 @@
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { problemBanner, snippet } from "vramscope/parts/ui.js";
+import { tableDownload } from "vramscope/parts/table_download.js";
 import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -37,6 +38,7 @@ export class WhatIf {
       h("button", { class: "button small", type: "submit" }, "Try"),
       this.refusal,
     );
+    this.downloads = h("span");
     this.parts = {
       trouble: h("div"),
       residual: h("span"),
@@ -61,6 +63,7 @@ export class WhatIf {
         h("h2", {}, "What if: other allocator settings"),
         h("span", { class: "spring" }),
         h("label", { class: "muted" }, "On a device of ", this.card),
+        this.downloads,
       ),
       h("div", { class: "pad" }, this.parts.progress, this.parts.trouble),
       this.rest,
@@ -182,6 +185,11 @@ export class WhatIf {
     const result = sweepJob.answer?.result;
     fill(this.parts.progress, jobProgress(sweepJob), this.ownJob && jobProgress(this.ownJob));
     fill(this.parts.trouble, sweepJob.problem && problemBanner(sweepJob.problem));
+    const job = result && sweepJob.answer.job;
+    if (job !== this.downloadsOf) {
+      this.downloadsOf = job;
+      fill(this.downloads, job && tableDownload("whatif", () => ({ recording: sweepJob.recording, job })));
+    }
     this.drawAdvice(result);
     const yours = ownJob?.answer?.result?.rows ?? [];
     fill(

@@ -145,6 +145,8 @@ CALLS = [
     ("GET", "/runs", "read"),
     ("GET", "/runs/{run}", "read"),
     ("GET", "/live/delta", "read"),
+    ("GET", "/tables", "read"),
+    ("GET", "/tables/runs", "read"),
     ("POST", "/recordings/none/whatif", "read"),
     ("PATCH", "/runs/{run}", "write"),
     ("PATCH", "/runs/whatif", "write"),

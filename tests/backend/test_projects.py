@@ -109,7 +109,15 @@ COMPARED = {
     "/compare/techniques": {},
     "/compare/figures/{name}": {"name": "peaks_over_steps"},
 }
+TABLES_BY_ID = [
+    ("steps", "run"),
+    ("leaks", "run"),
+    ("operations", "run"),
+    ("operations", "profile"),
+    ("predictions", "recording"),
+]
 LISTED: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("GET", "/tables"): [{}],
     ("GET", "/runs"): [{}, {"query": "plain"}, {"project": HIDDEN}, {"tag": "first"}, {"query": PLAIN}, {"limit": 1}],
     ("GET", "/snapshots"): [{}],
     ("GET", "/live/delta"): [{"runs": PLAIN, "after": 0}, {"runs": f"{PLAIN},plain", "after": 1}],
@@ -163,6 +171,10 @@ def calls_by_id(stored: Stored) -> Iterator[tuple[str, str, str, dict[str, Any]]
             path = route.format(**COMPARED[route])
             for texts in ({"runs": PLAIN}, {"runs": f"{RANKS},{PLAIN}"}, {"runs": RANKS, "base": PLAIN}):
                 yield method, path, PLAIN, {"params": texts}
+        elif route == "/tables/{name}":
+            for table, parameter in TABLES_BY_ID:
+                hidden = stored.hidden[parameter]
+                yield method, f"/tables/{table}", hidden, {"params": {parameter: hidden}}
         elif route in PAIRS:
             for hidden in (PLAIN, "windowplain1"):
                 yield method, route, hidden, {"params": {"a": hidden, "b": hidden}}

@@ -93,7 +93,10 @@ CLI = (
     "predict lean",
     "predict plain --technique gradient_accumulation:4",
 )
-NOT_ASKED = {"/recordings/{recording}/whatif/{job}": "asked in the same call as the POST"}
+NOT_ASKED = {
+    "/recordings/{recording}/whatif/{job}": "asked in the same call as the POST",
+    "/tables": "the fields of the answers once more: tests/backend/test_tables.py",
+}
 NOT_READ = ("text/html", "application/vnd.apache.parquet", "application/gzip", "application/octet-stream")
 """Content types whose bytes hold a library, or depend on the version of one."""
 
@@ -165,6 +168,15 @@ def questions(leaks: list[str], snapshot: str) -> Iterator[tuple[str, str, dict[
     for form in ("markdown", "csv", "latex"):
         yield "/compare/table", "/compare/table", {**PAIR, "format": form}
     yield "/compare/report", "/compare/report", PAIR
+    for table, more in (
+        ("leaks", {"run": PLAIN, "format": "json"}),
+        ("pitfalls", {"run": PLAIN}),
+        ("settings", {"runs": f"{PLAIN},{LEAN}", "format": "json"}),
+        ("steps", {"run": PLAIN, "from": 39, "format": "json"}),
+        ("operations", {"run": PLAIN, "format": "parquet"}),
+        ("no_such_table", {}),
+    ):
+        yield "/tables/{name}", f"/tables/{table}", more
     yield "/runs/{run}/report", f"/runs/{PLAIN}/report", {}
     for part in ("sites", "timelines"):
         yield f"/compare/{part}", f"/compare/{part}", {"a": PLAIN, "b": LEAN}

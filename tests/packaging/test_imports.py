@@ -78,6 +78,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "whatif_jobs",
             "oidc",
             "reports",
+            "tables",
             "demo_run",
         },
         None,
@@ -155,6 +156,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "store": ({"answers", "settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
     "reports": ({"answers", "analysis", "figures"}, set()),
+    "tables": ({"answers", "analysis"}, {"typing_extensions", "pyarrow"}),
     "analysis": (set(), {"numpy", "numba", "msgspec", "pyarrow"}),  # pyarrow is an extra of its own
     "migrations": ({"store"}, None),
 }

@@ -9,7 +9,18 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
-from vramscope_server.api import anatomy, compare, figures, leaks, recordings, runs
+from vramscope_server.api import (
+    anatomy,
+    compare,
+    figures,
+    leaks,
+    peak,
+    profiles,
+    recording_prediction,
+    recordings,
+    runs,
+    whatif,
+)
 from vramscope_server.api.compare import Base, Runs, compared_runs
 from vramscope_server.api.oom import routes as oom_routes
 from vramscope_server.api.requested_range import reader, require_run
@@ -20,11 +31,23 @@ router = APIRouter(tags=["runs"])
 _HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "description": "the file"}}
 _ROUTES = [
     route
-    for part in (runs, leaks, oom_routes, recordings, anatomy, figures, compare)
+    for part in (
+        runs,
+        leaks,
+        oom_routes,
+        recordings,
+        anatomy,
+        figures,
+        compare,
+        peak,
+        profiles,
+        recording_prediction,
+        whatif,
+    )
     for route in part.router.routes
     if isinstance(route, APIRoute) and "GET" in (route.methods or ())
 ]
-"""Routes whose answers the reports need."""
+"""Routes whose answers the reports and tables need."""
 
 
 class OwnAnswers:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final, Literal
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
+from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.answers.run_detail import CategoryMemory
 from vramscope_server.answers.steps import Step, StepPhase
 from vramscope_server.api.requested_range import (
@@ -19,12 +23,14 @@ from vramscope_server.api.requested_range import (
 )
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.store.series_reader import load_columns
+from vramscope_server.store.series_reader import Damage, RankDevice, load_columns
+from vramscope_server.store.stored_rows import StoredRun
 
 router = APIRouter(tags=["runs"])
 
 DAMAGED = "Vramscope-Damaged-Steps"
 """Header that names the steps that cannot be read."""
+_PIECE_STEPS: Final = 5_000
 
 
 @router.get("/runs/{run}/steps", summary="Steps of a run", responses=answers_with(list[Step]))
@@ -45,14 +51,43 @@ def get_steps(
         record = require_run(connection, run)
         place = require_rank_device(connection, record, rank, device)
         found = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)
-    columns = found.columns
-    listed = {name: _known(values[-limit:].tolist()) for name, values in columns.items()}
-    rows = (dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True))
-    response = answer([_step(row, place.skew_ns) for row in rows])
+    response = answer(_steps({name: values[-limit:] for name, values in found.columns.items()}, place))
     if found.damaged:
         # An array has no field for it, but readers must be able to notice missing steps.
-        response.headers[DAMAGED] = ", ".join(f"{part.first_step}-{part.last_step}" for part in found.damaged)
+        response.headers[DAMAGED] = damaged_words(found.damaged)
     return response
+
+
+def damaged_words(damaged: Sequence[Damage]) -> str:
+    """Value of the header DAMAGED."""
+    return ", ".join(f"{part.first_step}-{part.last_step}" for part in damaged)
+
+
+def each_step(
+    connection: Connection,
+    record: StoredRun,
+    place: RankDevice,
+    first: int | None,
+    to: int | None,
+    damaged: list[Damage],
+) -> Iterator[list[Step]]:
+    """Yield all steps of a window in rising order, in pieces. Rows that cannot be read are added to ``damaged``."""
+
+    def load(names: list[str], low: int | None, high: int | None) -> Mapping[str, IntArray]:
+        found = load_columns(connection, record, place, "steps", names, x="step", first=low, last=high)
+        damaged.extend(part for part in found.damaged if part not in damaged)
+        return found.columns
+
+    numbers = np.unique(load(["step"], _stored(first), _stored(to))["step"])
+    for at in range(0, numbers.size, _PIECE_STEPS):
+        low, high = int(numbers[at]), int(numbers[min(at + _PIECE_STEPS, numbers.size) - 1])
+        yield _steps(load(list(series.STEPS), low, high), place)
+
+
+def _steps(columns: Mapping[str, IntArray], place: RankDevice) -> list[Step]:
+    listed = {name: _known(values.tolist()) for name, values in columns.items()}
+    rows = (dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True))
+    return [_step(row, place.skew_ns) for row in rows]
 
 
 def _stored(step: int | None) -> int | None:

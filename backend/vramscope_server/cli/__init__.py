@@ -11,8 +11,10 @@ import typer
 from vramscope import __version__
 from vramscope_server.agent_commands import AGENT_COMMANDS
 from vramscope_server.cli import dry_run_options as options
+from vramscope_server.cli import export_options
 from vramscope_server.cli.choices import TableFormat, TokenAction, TokenRole
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
+from vramscope_server.tables.formats import TableFile
 
 app = typer.Typer(
     name="vramscope",
@@ -256,6 +258,21 @@ def report(
     from vramscope_server.cli.report import run_command
 
     run_command(server, run or [], job, out)
+
+
+@app.command()
+def export(
+    run: export_options.Runs = None,
+    table: export_options.TableName = "",
+    form: export_options.FileFormat = TableFile.csv,
+    out: export_options.OutFile = None,
+    rank: export_options.RankNumber = None,
+    server: ServerUrl = DEFAULT_SERVER,
+) -> None:
+    """Write a table as CSV, JSON or Parquet; without --table, list all tables."""
+    from vramscope_server.cli.export import run_command
+
+    run_command(server, run or [], table, form.value, out, rank)
 
 
 @app.command()

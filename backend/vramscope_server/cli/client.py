@@ -44,12 +44,7 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
 
     Parameters that are None or empty are left out.
     """
-    response = _get(server, path, parameters)
-    if steps := response.headers.get("Vramscope-Damaged-Steps"):
-        print(
-            f"vramscope: steps {plain(steps)} are damaged in the server's database and missing here.", file=sys.stderr
-        )
-    return _read(server, response)
+    return _read(server, _get(server, path, parameters))
 
 
 def source_of(server: str) -> AnswerSource:
@@ -87,7 +82,12 @@ def _read(server: str, response: httpx.Response) -> Any:
 
 def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
     with Bar("waiting for the server"):
-        return _request("GET", server, path, parameters)
+        response = _request("GET", server, path, parameters)
+    if steps := response.headers.get("Vramscope-Damaged-Steps"):
+        print(
+            f"vramscope: steps {plain(steps)} are damaged in the server's database and missing here.", file=sys.stderr
+        )
+    return response
 
 
 def _request(method: str, server: str, path: str, parameters: dict[str, Any], **body: Any) -> httpx.Response:

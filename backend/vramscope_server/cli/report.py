@@ -31,12 +31,12 @@ def run_command(server: str, runs: Sequence[str], job: str, out: str | None) -> 
 def write(server: str, runs: Sequence[str], out: str | None, job: str = "") -> None:
     """Write the file and print its name. Several runs are compared with the first one. Raises client.Failure."""
     if job:
-        text, name = job_report.job_report(server, job), _file_name(f"job-{job}")
+        text, name = job_report.job_report(server, job), file_name(f"job-{job}")
     elif len(runs) > 1:
         text, name = comparison_report(source_of(server), joined(server, runs)), "comparison"
     else:
         detail: RunAnswer = ask(server, f"/runs/{path_of(server, runs[0])}")
-        text, name = run_report(source_of(server), detail, MOST_WAIT_SECONDS), _file_name(detail["name"])
+        text, name = run_report(source_of(server), detail, MOST_WAIT_SECONDS), file_name(detail["name"])
     path = Path(out or f"{name}.html")
     try:
         path.write_text(text, encoding="utf-8")
@@ -45,5 +45,6 @@ def write(server: str, runs: Sequence[str], out: str | None, job: str = "") -> N
     print(f"{path} ({amount(path.stat().st_size)})")
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Return a run's name as part of a file's name."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).strip("-.") or "run"

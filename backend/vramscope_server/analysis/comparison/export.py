@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramscope_server.analysis.number_format import MIB, amount, count, duration, percent
+from vramscope_server.analysis.spreadsheet_text import csv_cell
 
 Row = Mapping[str, Any]
 """Row of ``GET /compare``, read by the name of a column."""
@@ -301,11 +302,5 @@ def as_csv(rows: Sequence[Row], combined: Sequence[Row] = ()) -> str:
             spreads = groups[row["run"]]["spreads"]
             cells += [row["repeats_of"], row["n"]]
             cells += [spreads.get(field, {}).get(part) for field in REPEATED for part in SPREAD]
-        writer.writerow(map(_csv_cell, cells))
+        writer.writerow(map(csv_cell, cells))
     return out.getvalue()
-
-
-def _csv_cell(value: object) -> object:
-    if isinstance(value, str) and value[:1] in tuple("=+-@\t\r"):
-        return f"'{value}"
-    return "" if value is None else value

@@ -16,6 +16,7 @@ import numpy as np
 
 from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.spreadsheet_text import csv_cell
 from vramscope_server.analysis.timeline.axis_spans import every_span
 from vramscope_server.analysis.timeline.curve import allocation_curve
 
@@ -30,8 +31,6 @@ MAX_SLICES: Final = 20_000
 """Maximum number of allocations that are drawn for Perfetto: the largest by bytes times events. Counters include all."""
 _ROWS: Final = 20_000
 _OOM: Final = ACTIONS.index("oom")
-_RISKY: Final = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of formulas in spreadsheets."""
 
 
 def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
@@ -40,7 +39,7 @@ def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
     for low in range(first, end, _ROWS):
         out = io.StringIO()
         rows = _rows(trace, low, min(low + _ROWS, end))
-        columns = [[_cell(value) for value in rows[name]] for name in COLUMNS]
+        columns = [[csv_cell(value) for value in rows[name]] for name in COLUMNS]
         csv.writer(out, lineterminator="\r\n").writerows(zip(*columns, strict=True))
         yield out.getvalue().encode()
 
@@ -189,7 +188,3 @@ def _stack_text(trace: Trace, stack: int) -> str:
         return ""
     file, line, function = trace.frames["file"], trace.frames["line"], trace.frames["function"]
     return ";".join(f"{trace.words[file[at]]}:{line[at]} {trace.words[function[at]]}" for at in trace.stacks[stack])
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_RISKY) else value
