@@ -11,7 +11,9 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from vramscope import notebook
+from vramscope.leaks.notebook_references import retained_by_notebook
+
+MIB = 1 << 20
 
 pytestmark = pytest.mark.gpu
 PRELUDE = """
@@ -62,11 +64,11 @@ def test_what_the_notebook_itself_retains_is_named_with_how_to_release_it(
     assert "] retains 30.0 MiB; release it with: get_ipython().displayhook.flush()" in said
     assert said.index("50.0 MiB;") < said.index("30.0 MiB;"), "the largest first"
     before = torch.cuda.memory_allocated()
-    for one in list(notebook.retained_by_notebook(shell)):
+    for one in list(retained_by_notebook(shell, MIB)):
         shell.run_cell(one.release, store_history=True)  # as a notebook does
     gc.collect()
     assert torch.cuda.memory_allocated() <= before - (80 << 20)
-    assert not any(one.name.startswith("Out[") for one in notebook.retained_by_notebook(shell))
+    assert not any(one.name.startswith("Out[") for one in retained_by_notebook(shell, MIB))
 
 
 def test_a_cell_that_fails_shows_its_error_once_and_stops_what_follows(
@@ -80,7 +82,7 @@ def test_a_cell_that_fails_shows_its_error_once_and_stops_what_follows(
     assert isinstance(sys.last_value, ZeroDivisionError), "%debug still finds it"
     shell.run_cell("def failing():\n    inner = megabytes(50)\n    raise ValueError('no')")
     shell.run_cell("%%vram\nfailing()\n", store_history=True)
-    (kept,) = [one for one in notebook.retained_by_notebook(shell) if one.name.startswith("inner of failing()")]
+    (kept,) = [one for one in retained_by_notebook(shell, MIB) if one.name.startswith("inner of failing()")]
     before = torch.cuda.memory_allocated()
     shell.run_cell(kept.release, store_history=True)
     gc.collect()

@@ -35,7 +35,7 @@ LAYERS = (
 WITHIN_A_LAYER = {
     ("notebook", "measurement"), ("notebook", "notebook_view"), ("measured_test", "measurement"), ("measured_test", "session"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
-    ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
+    ("techniques", "leaks"), ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip
 
 # What the server may import of the agent. Two of its commands run the agent.

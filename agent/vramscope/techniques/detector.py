@@ -39,6 +39,7 @@ from vramscope.techniques.observation import StepObservation, TrainingState
 from vramscope.techniques.observer import StepObserver
 from vramscope.techniques.pitfalls import eval_mode, other_ranks_device, small_pitfalls
 from vramscope.techniques.pitfalls.earlier_run import EarlierRun
+from vramscope.techniques.pitfalls.notebook_results import NotebookResults
 
 if TYPE_CHECKING:
     import torch
@@ -111,6 +112,7 @@ class TechniqueDetector(StepListener):
         """Optimizers and backward passes of the observed step."""
         self._recent: deque[int] = deque(maxlen=RECENT_STEPS)
         self._earlier = EarlierRun()
+        self._notebook = NotebookResults()
         self._findings: dict[str, messages.Pitfall] = {}
         self._evaluation: messages.Pitfall | None = None
         self._reported: tuple[list[messages.Technique], list[messages.Pitfall]] | None = None
@@ -240,7 +242,11 @@ class TechniqueDetector(StepListener):
         )
         detections = [found for find in DETECTORS if (found := find(training)) is not None]
         findings = [found.finding for found in detections if found.finding is not None]
-        findings += [pitfall for find in (*PITFALLS, self._earlier.find) if (pitfall := find(training)) is not None]
+        findings += [
+            pitfall
+            for find in (*PITFALLS, self._earlier.find, self._notebook.find)
+            if (pitfall := find(training)) is not None
+        ]
         if self._evaluation is not None:
             findings.append(self._evaluation)
         # A finding keeps the step in which it was found first.
