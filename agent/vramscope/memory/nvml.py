@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from vramscope.memory.own_process import ProcessMemory, find_own
 from vramscope.protocol.series import UNKNOWN
 
 
@@ -49,8 +50,11 @@ class Nvml:
     def available(self) -> bool:
         return self._nvml is not None
 
-    def read(self, uuid: str) -> DeviceReading:
-        """One device now; ``uuid`` as ``GPU-xxxxxxxx-…``. Costs 20 µs to some milliseconds, by card; releases the GIL."""
+    def read(self, uuid: str, reserved_bytes: int | None = None) -> DeviceReading:
+        """One device now; ``uuid`` as ``GPU-xxxxxxxx-…``. Costs 20 µs to some milliseconds, by card; releases the GIL.
+
+        reserved_bytes  What PyTorch has reserved on the device: it finds this process where NVML has other numbers of processes.
+        """
         handle = self._handle(uuid)
         if handle is None:
             return NOT_KNOWN
@@ -59,14 +63,15 @@ class Nvml:
         use = self._ask(uuid, "utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         heat = self._ask(uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         power = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        own, others = self._by_process(uuid)
+        used = None if memory is None else int(memory.used)
+        by_process = find_own(dict(self.processes(uuid) or ()), os.getpid(), reserved_bytes, used)
         return DeviceReading(
-            UNKNOWN if memory is None else int(memory.used),
-            own,
+            UNKNOWN if used is None else used,
+            by_process.own_bytes,
             UNKNOWN if use is None else int(use.gpu),
             UNKNOWN if heat is None else int(heat),
             UNKNOWN if power is None else int(power),
-            others,
+            by_process.others_bytes,
         )
 
     def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
@@ -79,14 +84,15 @@ class Nvml:
             return None
         return [(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in running]
 
-    def _by_process(self, uuid: str) -> tuple[int, int]:
-        """Bytes of this process, and of all others. The others are known only if NVML reports each of them."""
+    def own_process(self, uuid: str, reserved_bytes: int | None) -> ProcessMemory:
+        """Memory of this process and of all others, and this process's number as NVML reports it."""
+        reading = self._ask(
+            uuid,
+            "memory",
+            lambda: self._nvml.nvmlDeviceGetMemoryInfo(self._handle(uuid), version=self._nvml.nvmlMemory_v2),
+        )
         running = dict(self.processes(uuid) or ())
-        if os.getpid() not in running:
-            return UNKNOWN, UNKNOWN  # in a container NVML reports the host's pids, which are not ours
-        own = running.pop(os.getpid())
-        others = [used for used in running.values() if used is not None]
-        return UNKNOWN if own is None else own, sum(others) if len(others) == len(running) else UNKNOWN
+        return find_own(running, os.getpid(), reserved_bytes, None if reading is None else int(reading.used))
 
     def _handle(self, uuid: str) -> Any:
         if self._nvml is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import secrets
 import shutil
 import socket
@@ -55,6 +56,10 @@ def job_rank(environ: Mapping[str, str] = os.environ) -> JobRank:
         if number.isdigit() and of.isdigit() and int(number) < int(of):
             return JobRank(int(number), int(of))
     return JobRank(0, 1)
+
+
+_MIG: Final = re.compile(r"MIG-[0-9a-fA-F-]{36}|MIG-GPU-[0-9a-fA-F-]{36}/\d+/\d+")
+"""Full names of slices, of new and of older drivers. NVML knows no shortened ones."""
 
 
 def run_id(chosen: str | None, job: JobRank, environ: Mapping[str, str] = os.environ) -> str:
@@ -154,10 +159,18 @@ def devices(indices: tuple[int, ...]) -> list[messages.Device]:
     return found
 
 
-def uuid_of(properties: Any) -> str | None:
-    """Return a device's UUID as NVML spells it."""
+def uuid_of(properties: Any, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return a device's UUID as NVML spells it. A slice of a card (MIG) has one of its own, never the card's.
+
+    A process uses at most one slice. ``CUDA_VISIBLE_DEVICES`` names it, if anything does.
+    """
     uuid = getattr(properties, "uuid", None)
-    return None if uuid is None else f"GPU-{uuid}"
+    if " MIG " not in f"{properties.name} ":
+        return None if uuid is None else f"GPU-{uuid}"
+    chosen = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    if _MIG.fullmatch(chosen):
+        return chosen
+    return None if uuid is None else f"MIG-{uuid}"
 
 
 def attached(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -100,15 +99,19 @@ class Sampler:
 
     def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
         """What NVML says of a device's processes: (our own bytes, the others with theirs). None: it does not tell, or tells
-        the pids of another namespace, in which we cannot find ourselves."""
+        the pids of another namespace, in which we cannot find ourselves. Then the others have that namespace's pids, too."""
         uuid = self._uuids.get(device)
         if self.nvml is None or uuid is None:
             return None
         running = self.nvml.processes(uuid)
-        mine = [used for pid, used in running or () if pid == os.getpid()]
-        if running is None or not mine:
+        if running is None:
             return None
-        return mine[0], [(pid, used) for pid, used in running if pid != os.getpid()]
+        own = self.nvml.own_process(uuid, self._reserved_bytes(device)).own_pid
+        mine = [used for pid, used in running if pid == own]
+        return (mine[0], [(pid, used) for pid, used in running if pid != own]) if mine else None
+
+    def _reserved_bytes(self, device: int) -> int | None:
+        return None if self._shared is None else self._shared.read(device)["reserved_bytes"]["all"]["current"]
 
     def cpu_seconds(self) -> float:
         """Processor time of this thread (as of its last tick) and of the sender's."""
@@ -186,7 +189,7 @@ class Sampler:
         for counter in counters:
             uuid = self._uuids.get(counter.device)
             if uuid is not None:
-                readings[counter.device] = self.nvml.read(uuid)
+                readings[counter.device] = self.nvml.read(uuid, self._reserved_bytes(counter.device))
         self._read_nvml_from = began + (time.monotonic() - began) / NVML_SHARE - self._interval_s
         return readings
 
@@ -245,7 +248,8 @@ class Sampler:
         if not self._watched_cpu and not cuda_is_up():
             import torch
 
-            no_gpu = torch.version.cuda is None or (self.nvml is not None and not self.nvml.available)
+            has_nvml = self.nvml is None or self.nvml.available
+            no_gpu = torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
             if no_gpu or self._clock.step:
                 self._watched_cpu = True
                 self._on_devices((series.CPU,))

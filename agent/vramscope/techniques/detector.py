@@ -37,7 +37,7 @@ from vramscope.techniques.detectors import (
 from vramscope.techniques.graph_nodes import node_names
 from vramscope.techniques.observation import StepObservation, TrainingState
 from vramscope.techniques.observer import StepObserver
-from vramscope.techniques.pitfalls import eval_mode, other_ranks_device, small_pitfalls
+from vramscope.techniques.pitfalls import beyond_device, eval_mode, other_ranks_device, small_pitfalls
 from vramscope.techniques.pitfalls.earlier_run import EarlierRun
 from vramscope.techniques.pitfalls.notebook_results import NotebookResults
 
@@ -82,6 +82,7 @@ PITFALLS: Final = (
     small_pitfalls.empty_cache,
     small_pitfalls.grad_scaler,
     other_ranks_device.find,
+    beyond_device.find,
 )
 
 

@@ -1,0 +1,29 @@
+"""When a training counts as one on the CPU: before CUDA is initialised, by the build of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vramscope.sampling import sampler as module
+from vramscope.sampling.sampler import Sampler
+from vramscope.steps.clock import StepClock
+from vramscope.transport.ring import Ring
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "is_cpu"),
+    [(None, None, True), ("13.0", None, False), (None, "6.4.43482", False)],
+    ids=["CPU", "CUDA", "ROCm"],
+)
+def test_a_training_before_its_first_step(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, is_cpu: bool
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(module, "cuda_is_up", lambda: False)
+    watched: list[tuple[int, ...]] = []
+    clock = StepClock()
+    sampler = Sampler(interval_ms=100, clock=clock, ring=Ring(100), on_devices=watched.append)
+    assert sampler._is_cpu_training() is is_cpu
+    assert watched == ([(-1,)] if is_cpu else [])
