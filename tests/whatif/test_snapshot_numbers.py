@@ -1,4 +1,4 @@
-"""Numbers of more than 63 bits in snapshot files, and words that are not known here: read, or unknown and noted."""
+"""Numbers of more than 63 bits in snapshot files, and unknown words: they are read, or treated as unknown and noted."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def noted(change: Any) -> tuple[Any, str]:
     return snapshot.devices[0], " ".join(snapshot.notes)
 
 
-def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
+def test_values_out_of_range_are_unknown_and_noted() -> None:
     def set_event(at: int, **fields: Any) -> Any:
         return lambda snapshot: snapshot["device_traces"][0][at].update(fields)
 
@@ -97,18 +97,18 @@ def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
     ):
         trace, note = noted(set_event(4, **{field: value}))
         assert len(trace.events) == 4, (field, value)
-        assert "addr or size of an event: more than there can be; the events are left out (once)" in note
+        assert "addr or size of an event: out of range; these events are left out (once)" in note
     trace, note = noted(set_event(1, addr=1 << 70, user_metadata="gone"))
     assert trace.labels == {}, "labels go with their events"
     trace, note = noted(set_event(1, time_us=1 << 70))
     assert trace.events.time_ns[1] == -1 < trace.events.time_ns[0]
-    assert "time_us of an event: more than there can be; unknown (once)" in note
+    assert "time_us of an event: out of range; treated as unknown (once)" in note
     trace, note = noted(set_event(1, stream=(1 << 70) + 5))
     assert trace.events.stream.tolist() == [0, 5, 0, 0, 0]
-    assert "stream of an event: more than 64 bits; told apart by its lowest 64 (once)" in note
+    assert "stream of an event: more than 64 bits; only the lowest 64 are used (once)" in note
     trace, note = noted(set_event(1, pool_id=(1 << 70, 1)))
     assert trace.events.pool.tolist() == [0, -1, 0, 0, 0]
-    assert "pool_id of an event: no pair of numbers of 64 bits; unknown (once)" in note
+    assert "pool_id of an event: not a pair of 64-bit numbers; treated as unknown (once)" in note
     trace, note = noted(set_event(1, pool_id=((1 << 63) + 7, 1)))
     assert trace.pools[trace.events.pool[1]] == ((1 << 63) + 7 - (1 << 64), 1) and note == ""
     trace, note = noted(set_event(1, frames=[{"name": "f", "filename": "a.py", "line": (1 << 64) - 1}]))
@@ -120,10 +120,10 @@ def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
 
     trace, note = noted(oom)
     assert (len(trace.events), int(trace.events.address[-1])) == (6, -1)
-    assert "device_free of an event: more than there can be; unknown (once)" in note
+    assert "device_free of an event: out of range; treated as unknown (once)" in note
 
 
-def test_segments_and_blocks_that_cannot_be_are_left_out_and_noted() -> None:
+def test_segments_and_blocks_out_of_range_are_left_out_and_noted() -> None:
     def with_another(**fields: Any) -> Any:
         other = segment([block(2 * MIB)], address=0x7F1000000000)
         return lambda snapshot: snapshot["segments"].append({**other, **fields})
@@ -132,17 +132,17 @@ def test_segments_and_blocks_that_cannot_be_are_left_out_and_noted() -> None:
                    {"blocks": [block(1 << 62)], "total_size": 1 << 62}):  # fmt: skip
         trace, note = noted(with_another(**fields))
         assert (len(trace.end.segments), trace.end.allocated_bytes) == (1, 1024), fields
-        assert "address or size of a segment: more than there can be; what the segments hold is left out (once)" in note
+        assert "address or size of a segment: out of range; these segments and their blocks are left out (once)" in note
     trace, note = noted(with_another(stream=1 << 63, segment_pool_id=(1 << 70, 0)))
     assert trace.end.segments.stream.tolist() == [0, -(1 << 63)]
     assert trace.end.segments.pool.tolist() == [0, 0]
-    assert "segment_pool_id of a segment: no pair of numbers of 64 bits; taken for the default pool (once)" in note
+    assert "segment_pool_id of a segment: not a pair of 64-bit numbers; treated as the default pool (once)" in note
     trace, note = noted(with_another(blocks=[block(2 * MIB, "active_allocated", 1 << 64)]))
     assert trace.end.blocks.requested_bytes.tolist()[-1] == 2 * MIB
-    assert "requested_size of a block: more than there can be; the size of its block stands for it (once)" in note
+    assert "requested_size of a block: out of range; the size of the block is used instead (once)" in note
 
 
-def test_states_and_types_that_are_not_known_here_are_taken_as_pytorchs_viewer_takes_them() -> None:
+def test_unknown_states_and_types_are_treated_as_in_pytorchs_viewer() -> None:
     """It counts what is not active_allocated as free, and needs no type of a segment."""
     viz = pytest.importorskip("torch.cuda._memory_viz")
 
@@ -156,9 +156,9 @@ def test_states_and_types_that_are_not_known_here_are_taken_as_pytorchs_viewer_t
     trace, note = noted(change)
     assert [STATES[state] for state in trace.end.blocks.state] == ["active_allocated", "inactive", "active_allocated"]
     assert trace.end.segments.large.tolist() == [0, 1]
-    assert "the state melted of a block: not known here, taken for free (once)" in note
-    assert "segment_type of a segment: huge, not known here; told by its size (once)" in note
-    assert "segment_type of a segment: missing; told by its size (once)" in note
+    assert "the state melted of a block: unknown to this version, treated as free (once)" in note
+    assert "segment_type of a segment: huge, unknown to this version; derived from its size (once)" in note
+    assert "segment_type of a segment: missing; derived from its size (once)" in note
     snapshot = plain()
     change(snapshot)
     assert "total_allocated: 20.0MiB" in viz.segsum(snapshot)

@@ -278,16 +278,16 @@ def test_sizes_are_bounded() -> None:
         ),
         (
             lambda snapshot: snapshot | {"device_traces": [[event("alloc", size=1 << 50)] * 5000]},
-            "more together than can be counted",
+            "their sum is out of range",
         ),
         (
             lambda snapshot: snapshot | {"device_traces": [[{"action": "alloc"}]]},
-            "missing, where a whole number can be",
+            "missing, expected an integer",
         ),
         (lambda snapshot: snapshot | {"device_traces": [[event("alloc", pool_id="x")]]}, "the id of a pool"),
         (
             lambda snapshot: snapshot | {"segments": [segment([block(1024, 7)])]},
-            "state of a block: 7, where a word can be",
+            "state of a block: 7, expected a word",
         ),
         (lambda snapshot: snapshot | {"segments": [segment([block(1024)], total_size=2048)]}, "do not fill"),
         (
@@ -299,7 +299,7 @@ def test_sizes_are_bounded() -> None:
         (lambda snapshot: snapshot | {"allocator_settings": 5}, "allocator_settings"),
     ],
 )
-def test_what_cannot_be_names_its_field(change: Any, words: str) -> None:
+def test_an_invalid_value_names_its_field(change: Any, words: str) -> None:
     assert words in refusal(change(plain()))
 
 

@@ -33,9 +33,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
             ways[f"{action} at {at} put at {place}"] = ([*trace[:place], trace[at], *trace[place:]], 1)
     for way, (events, times) in ways.items():
         snapshot = read_object({**contents, "device_traces": [events]})
-        assert snapshot.notes == [
-            f"an event that stands twice is counted the first time alone ({number_format.times(times)})"
-        ], way
+        assert snapshot.notes == [f"a duplicate event: left out ({number_format.times(times)})"], way
         assert told_by(snapshot.devices[0]) == expected, way
         assert list(missing_event_notes(snapshot.devices[0])) == gaps
 

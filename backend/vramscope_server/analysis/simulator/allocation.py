@@ -1,4 +1,4 @@
-"""Allocation and free of one request: what is counted, split and joined."""
+"""Allocates and frees the block of one request, and updates the counters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from vramscope_server.analysis.simulator.segments import SMALL_MOST
 
 @compiled
 def allocate(heap: AllocatorState, item: int, requested: int, stream: int, pool: int) -> Any:
-    """Find or make a block for a request. Whether there is one: else it is out of memory."""
+    """Find or make a block for a request. Return False at an out-of-memory error, or if the replay stopped."""
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
     size = rounded(requested, settings[DIVISIONS : DIVISIONS + 16])
     block_list = (2 * pool + (size > SMALL_MOST)) * settings[STREAMS] + stream
@@ -104,7 +104,7 @@ def allocate(heap: AllocatorState, item: int, requested: int, stream: int, pool:
 
 @compiled
 def request_free(heap: AllocatorState, block: int) -> None:
-    """What is booked when the client lets go, whether other streams still use the block or not."""
+    """Update the counters when the program frees a block. Other streams may still use it."""
     counts, size = heap.counts, heap.blocks[block, SIZE]
     counts[ALLOCATION] -= 1
     counts[ALLOCATED_BYTES] -= size
@@ -114,6 +114,7 @@ def request_free(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def free_at_once(heap: AllocatorState, item: int) -> None:
+    """Free a block that no other stream uses."""
     block = int64(heap.block_of[item])
     if block:
         request_free(heap, block)
@@ -122,7 +123,7 @@ def free_at_once(heap: AllocatorState, item: int) -> None:
 
 @compiled
 def free_later(heap: AllocatorState, item: int) -> None:
-    """The client lets go; other streams still use the block."""
+    """Free a block that other streams still use: it stays pending until they are done."""
     block = int64(heap.block_of[item])
     if block:
         request_free(heap, block)
@@ -131,7 +132,7 @@ def free_later(heap: AllocatorState, item: int) -> None:
 
 @compiled
 def join_pending(heap: AllocatorState, block: int) -> None:
-    """At the end of the ring of those that wait."""
+    """Append a block to the circular list of pending blocks."""
     blocks, ring = heap.blocks, pending_ring(heap)
     last = blocks[ring, LEFT]
     blocks[block, STATE] = PENDING
@@ -143,7 +144,7 @@ def join_pending(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def free_now(heap: AllocatorState, item: int) -> None:
-    """The other streams are done; nothing to do where a release has waited for them already."""
+    """Complete the free of a pending block. Do nothing if a release has waited for its streams already."""
     block = int64(heap.block_of[item])
     if block and heap.blocks[block, STATE] == PENDING:
         complete_pending(heap, block)

@@ -1,4 +1,4 @@
-"""Choice of a block for a request: the best fit among the free blocks, or new memory of the device."""
+"""Chooses the block for a request: the best fit among the free blocks, or new memory of the device."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from vramscope_server.analysis.simulator.heap import (
 from vramscope_server.analysis.simulator.segments import new_segment, segment_size
 
 REJECTED = -1
-"""Result where a limit refuses the request before the device is asked."""
+"""Result if a limit refuses the request before any call to the device."""
 
 
 @compiled
 def search(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """The best fit among the free blocks, taken out of its list; 0: none may be used."""
+    """Remove the best fit from its free list and return it; 0 if no free block may be used."""
     blocks, settings, head = heap.blocks, heap.settings, free_list(block_list)
     if settings[COLLECT_ABOVE] >= 0:
         pool = block_list // settings[STREAMS] // 2
@@ -46,7 +46,7 @@ def search(heap: AllocatorState, block_list: int, size: int) -> Any:
     block = first_of_size(heap, head, size)
     if block and blocks[block, PAGE]:
         if settings[EXPANDABLE]:
-            # The one that could grow least: an expandable block counts with the unmapped addresses behind it.
+            # Choose the block that could grow least: an expandable block can grow into the unmapped addresses after it.
             other = following(heap, head, block)
             while blocks[block, PAGE] and other and size_if_grown(heap, other) < size_if_grown(heap, block):
                 block, other = other, following(heap, head, other)
@@ -68,7 +68,7 @@ def search(heap: AllocatorState, block_list: int, size: int) -> Any:
 
 @compiled
 def size_if_grown(heap: AllocatorState, block: int) -> Any:
-    """Size of a block and of the unmapped addresses behind it, into which it can grow."""
+    """Return the size of a block plus the unmapped addresses after it, into which it can grow."""
     behind = heap.blocks[block, NEXT]
     if behind and heap.blocks[behind, STATE] == UNMAPPED:
         return heap.blocks[block, SIZE] + heap.blocks[behind, SIZE]
@@ -77,7 +77,10 @@ def size_if_grown(heap: AllocatorState, block: int) -> Any:
 
 @compiled
 def new_memory(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """A block of new memory, in no list; 0: limit or device do not allow it; REJECTED: refused before that."""
+    """Return a block of new memory, which is in no list. 0: the limit or the device does not allow it.
+
+    REJECTED: throw_on_cudamalloc_oom refuses the request.
+    """
     settings, reserved = heap.settings, heap.counts[RESERVED_BYTES]
     asked = segment_size(settings, size)
     if reserved + asked > settings[LIMIT]:

@@ -1,4 +1,4 @@
-"""Blocks of one segment are neighbours: taken apart, put together, and kept in the list where they belong."""
+"""Splits and merges the blocks of a segment, and keeps free and unmapped blocks in their lists."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def is_large(heap: AllocatorState, block_list: int) -> Any:
 
 @compiled
 def is_split(heap: AllocatorState, block: int) -> Any:
-    """Whether it is only a part of its segment."""
+    """Return True if a block is only a part of its segment."""
     return heap.blocks[block, PREVIOUS] != 0 or heap.blocks[block, NEXT] != 0
 
 
 @compiled
 def list_free(heap: AllocatorState, block: int) -> None:
-    """Into its list of free blocks, as one that has just become free."""
+    """Mark a block as free, and insert it into its free list."""
     blocks, block_list = heap.blocks, heap.blocks[block, LIST]
     blocks[block, STATE] = FREE
     blocks[block, BORN] = heap.pools[pool_of(heap, block), SEARCHES_SMALL + is_large(heap, block_list)]
@@ -77,7 +77,7 @@ def unlist_unmapped(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def piece_of(heap: AllocatorState, block: int, address: int, size: int) -> Any:
-    """A new record for a part of a block's segment; neither linked nor listed yet."""
+    """Return a new record for a part of a block's segment. It has no neighbours and is in no list yet."""
     blocks = heap.blocks
     piece = new_record(heap)
     blocks[piece, ADDRESS] = address
@@ -112,10 +112,10 @@ def link_after(heap: AllocatorState, piece: int, block: int) -> None:
 
 
 @compiled
-def swallow_neighbours(heap: AllocatorState, block: int, state: int) -> Any:
-    """Make one block of it and its neighbours in ``state`` (FREE or UNMAPPED), which leave their list.
+def merge_neighbours(heap: AllocatorState, block: int, state: int) -> Any:
+    """Merge a block with its neighbours in ``state`` (FREE or UNMAPPED), and remove these from their list.
 
-    ``block`` is in no list. Gives how many cudaMalloc'd pieces it swallowed, and their bytes.
+    ``block`` itself is in no list. Return the number of merged neighbours, and their bytes.
     """
     blocks = heap.blocks
     count, size = 0, 0
@@ -142,9 +142,9 @@ def swallow_neighbours(heap: AllocatorState, block: int, state: int) -> Any:
 
 @compiled
 def set_free(heap: AllocatorState, block: int) -> None:
-    """Merge a block that nobody uses with its free neighbours, and list what comes of it."""
+    """Merge an unused block with its free neighbours, and insert the result into its free list."""
     blocks, counts = heap.blocks, heap.counts
-    count, size = swallow_neighbours(heap, block, FREE)
+    count, size = merge_neighbours(heap, block, FREE)
     list_free(heap, block)
     if blocks[block, PAGE] == 0:
         counts[INACTIVE_SPLIT] -= count
@@ -156,7 +156,7 @@ def set_free(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def take(heap: AllocatorState, block: int, size: int, split: bool) -> Any:
-    """The block that a client gets of one that has left its list: the low part of ``size`` bytes, or the whole."""
+    """Return the block to allocate, from a block in no list: its first ``size`` bytes if ``split``, else all of it."""
     blocks, counts = heap.blocks, heap.counts
     was_split = is_split(heap, block)
     if not split:

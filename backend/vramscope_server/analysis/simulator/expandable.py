@@ -1,4 +1,4 @@
-"""Expandable segments: a stretch of addresses for each pool and stream, under which memory is put page by page."""
+"""Expandable segments: ranges of reserved addresses for each pool and stream, to which memory is mapped page by page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vramscope_server.analysis.simulator.blocks import (
     link_before,
     list_free,
     list_unmapped,
+    merge_neighbours,
     piece_of,
     pool_of,
-    swallow_neighbours,
     unlist_free,
     unlist_unmapped,
 )
@@ -48,16 +48,16 @@ from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_a
 
 @compiled
 def is_spare(heap: AllocatorState, block: int) -> Any:
-    """Whether nobody uses it, with memory behind it or without."""
+    """Return True if a block is free or unmapped."""
     return block != 0 and (heap.blocks[block, STATE] == FREE or heap.blocks[block, STATE] == UNMAPPED)
 
 
 @compiled
 def new_expandable(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """A free block of at least ``size`` bytes in no list, with memory under the whole of it; 0: the device is full.
+    """Return a mapped free block of at least ``size`` bytes, which is in no list; 0 if there is not enough memory.
 
-    The first stretch of spare blocks that is long enough is used, by address, else a new stretch is reserved. Memory
-    that was put under a part of it stays there if the device is full before the end.
+    The block comes from the lowest range of spare blocks that is long enough. Without one, new addresses are reserved. If
+    the device is full before the whole range is mapped, the pages that were mapped stay mapped.
     """
     blocks = heap.blocks
     block = spare_stretch(heap, block_list, size)
@@ -68,19 +68,19 @@ def new_expandable(heap: AllocatorState, block_list: int, size: int) -> Any:
     if blocks[block, STATE] == UNMAPPED and not map_pages(heap, block, min(blocks[block, SIZE], size)):
         return 0
     while blocks[block, SIZE] < size:
-        behind = blocks[block, NEXT]  # unmapped: free neighbours are one block
+        behind = blocks[block, NEXT]  # unmapped, because neighbouring free blocks are always merged
         if not behind or blocks[behind, STATE] != UNMAPPED:
-            return 0  # a request that is larger than the addresses that are reserved for a card
+            return 0  # the request is larger than one reservation
         if not map_pages(heap, behind, min(size - blocks[block, SIZE], blocks[behind, SIZE])):
             return 0
-        block = behind  # it has swallowed the block before it
+        block = behind  # map_pages merged the block before into it
     unlist_free(heap, block)
     return block
 
 
 @compiled
 def spare_stretch(heap: AllocatorState, block_list: int, size: int) -> Any:
-    """Where the first stretch of spare blocks of ``size`` bytes in all begins; 0: there is none."""
+    """Return the first block of the lowest range of spare blocks with ``size`` bytes in total; 0 if there is none."""
     blocks, head = heap.blocks, unmapped_list(block_list)
     unmapped = first(heap, head)
     while unmapped:
@@ -99,14 +99,14 @@ def spare_stretch(heap: AllocatorState, block_list: int, size: int) -> Any:
 
 @compiled
 def reserved_bytes(heap: AllocatorState, block_list: int) -> Any:
-    """Addresses that a new expandable segment of this list reserves: whole pages."""
+    """Return the bytes of addresses that a new expandable segment reserves, in whole pages."""
     page = heap.settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page
 
 
 @compiled
 def new_reservation(heap: AllocatorState, block_list: int) -> Any:
-    """A stretch of addresses without memory, as one listed block."""
+    """Reserve addresses without memory. Return them as one block, in the list of unmapped blocks."""
     blocks, settings = heap.blocks, heap.settings
     page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     block = new_record(heap)
@@ -122,13 +122,14 @@ def new_reservation(heap: AllocatorState, block_list: int) -> Any:
 
 @compiled
 def map_pages(heap: AllocatorState, block: int, size: int) -> Any:
-    """Put memory under the first ``size`` bytes of an unmapped block, in whole pages, all or none; and list it as free.
+    """Map memory to the first ``size`` bytes of an unmapped block, in whole pages.
 
-    It swallows its free neighbours. Whether the device had so much.
+    Return False, with nothing mapped, if the device has too little memory. Otherwise the block merges with its free
+    neighbours, and is in its free list.
     """
     blocks = heap.blocks
     page, offset = blocks[block, PAGE], blocks[block, ADDRESS] - blocks[block, ORIGIN]
-    if page % GRANULE:  # the driver refuses such a page, and PyTorch raises what it said
+    if page % GRANULE:  # the driver refuses such a page, and PyTorch raises the driver's error
         heap.counts[HAZARDS] |= ODD_PAGE
         heap.counts[STOPPED] = 1
         return False
@@ -142,7 +143,7 @@ def map_pages(heap: AllocatorState, block: int, size: int) -> Any:
         link_after(heap, tail, block)
         list_unmapped(heap, tail)
         blocks[block, SIZE] = mapped
-    swallow_neighbours(heap, block, FREE)
+    merge_neighbours(heap, block, FREE)
     list_free(heap, block)
     note_reserved(heap, pool_of(heap, block), mapped)
     return True
@@ -150,9 +151,9 @@ def map_pages(heap: AllocatorState, block: int, size: int) -> Any:
 
 @compiled
 def unmap_pages(heap: AllocatorState, block: int) -> None:
-    """Take the memory from under a free block: the whole pages in it. What remains before and behind stays free.
+    """Unmap the whole pages in a free block. The parts before and after them stay free.
 
-    A stretch that has no memory left is given back.
+    A reservation without any mapped memory is released.
     """
     blocks = heap.blocks
     page, origin = blocks[block, PAGE], blocks[block, ORIGIN]
@@ -172,7 +173,7 @@ def unmap_pages(heap: AllocatorState, block: int) -> None:
         piece = piece_of(heap, block, high, end - high)
         link_after(heap, piece, block)
         list_free(heap, piece)
-    swallow_neighbours(heap, block, UNMAPPED)
+    merge_neighbours(heap, block, UNMAPPED)
     list_unmapped(heap, block)
     note_reserved(heap, pool_of(heap, block), low - high)
     if not is_split(heap, block):

@@ -1,7 +1,7 @@
-"""The allocator's books as flat arrays of int64: records of blocks, counters, pools, settings. What numba works on.
+"""State of the simulated allocator as arrays of int64, for numba: records of blocks, counters, pools and settings.
 
-A record is a row of ``blocks``. Row 0 is nobody: a link of 0 leads nowhere. The next rows are the heads of the free
-lists; all further rows are blocks, taken from a list of unused rows and given back to it.
+A record is a row of ``blocks``. A link of 0 means "none", so row 0 is never used. The next rows are the heads of the free
+lists. All further rows are blocks; unused rows are kept in a list of their own.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ STATE: Final = 7
 LIST: Final = 8
 """(pool * 2 + large) * streams + stream"""
 RANK: Final = 9
-"""Rank by age, of the segment or of the block; 0 if the version does not compare ages."""
+"""Rank by age of the segment or the block; 0 if the version does not compare ages."""
 PAGE: Final = 10
 """Bytes of a page of an expandable segment; 0 for a segment of cudaMalloc."""
 ORIGIN: Final = 11
 """Start address of the expandable segment."""
 BORN: Final = 12
-"""Search count of its pool when it became free."""
+"""Number of searches in its pool when it became free."""
 ITEM: Final = 13
-"""Allocation of the program that lives here."""
+"""Allocation of the program that uses the block."""
 COLUMNS: Final = 14
 
 FREE: Final = 0
@@ -48,7 +48,7 @@ ALLOCATED: Final = 1
 PENDING: Final = 2
 """Freed by the program, but another stream may still use it."""
 UNMAPPED: Final = 3
-"""Addresses of an expandable segment without memory behind them."""
+"""Addresses of an expandable segment that have no memory."""
 
 # ---- counters; the first STATISTICS of them are PyTorch's statistics, read after every operation if asked for ----
 STATISTICS: Final = (
@@ -105,7 +105,7 @@ FREE_BLOCKS: Final = 25
 """Number of blocks in all free lists. A release may split each of them in three."""
 HAZARDS: Final = 26
 STOPPED: Final = 27
-"""1: the real allocator would have raised an error that is no out-of-memory"""
+"""1: PyTorch's allocator would have raised an error that is not an out-of-memory error."""
 PASSED_OVER: Final = 28
 RANKS: Final = 29
 """Number of ranks in use."""
@@ -132,14 +132,14 @@ DEVICE_BYTES: Final = 7
 RESERVATION_BYTES: Final = 8
 """Addresses that an expandable segment reserves, before rounding up to pages."""
 TIES: Final = 9
-"""As in Profile: BY_ADDRESS, BY_SEGMENT, BY_BLOCK."""
+"""AllocatorVersion.ties as a number: BY_ADDRESS, BY_SEGMENT, BY_BLOCK."""
 POOL_IS_CAPTURE: Final = 10
 STREAMS: Final = 11
 POOLS: Final = 12
 ADDRESS_ORDER: Final = 13
 RESERVE_BOUNDS_REQUESTS: Final = 14
 DIVISIONS: Final = 15
-"""16 of them from here on"""
+"""First of 16 columns: the values of roundup_power2_divisions."""
 SETTINGS: Final = 31
 
 BY_ADDRESS: Final = 0
@@ -154,11 +154,12 @@ UNBOUNDED_GROWTH: Final = 8
 
 
 compiled: Final = lean
-"""Compiled without reference counts: every call passes the heap on, and counting made a replay four times slower."""
+"""Decorator that compiles without reference counting. Every call passes the heap, and counting made a replay four times
+slower."""
 
 
 class AllocatorState(NamedTuple):
-    """All that the compiled code reads and writes."""
+    """Arrays that the compiled code reads and writes."""
 
     blocks: IntArray
     """One row per record; grown by :func:`with_room`."""
@@ -166,13 +167,13 @@ class AllocatorState(NamedTuple):
     pools: IntArray
     settings: IntArray
     addresses: IntArray
-    """Addresses of the segments to come, in order. Missing ones are made up."""
+    """Addresses of the next segments, in order. If there are too few, further addresses are made up."""
     block_of: npt.NDArray[np.int32]
-    """Block of each item; 0: not allocated, or completed."""
+    """Block of each allocation; 0 before the allocation and after its free."""
 
 
 def empty_heap(settings: IntArray, *, items: int, room: int, addresses: IntArray) -> AllocatorState:
-    """Makes an empty heap with ``room`` blocks, for a program with this number of allocations."""
+    """Return an empty heap with records for ``room`` blocks, for a program with this number of allocations."""
     lists = 2 * int(settings[POOLS]) * int(settings[STREAMS])
     pending = 1 + 2 * lists  # a head of the free and one of the unmapped blocks for each list
     counts = np.zeros(COUNTS, np.int64)
@@ -190,7 +191,7 @@ def empty_heap(settings: IntArray, *, items: int, room: int, addresses: IntArray
 
 
 def with_room(heap: AllocatorState) -> AllocatorState:
-    """The same heap, with records for half as many blocks again, and for a release that cuts every free one."""
+    """Return the heap with half as many records again, and at least enough for a release that splits every free block."""
     rows = len(heap.blocks)
     more = max(rows // 2, 3 * int(heap.counts[FREE_BLOCKS]), 1024)
     blocks = np.zeros((rows + more, COLUMNS), np.int64)
@@ -200,31 +201,31 @@ def with_room(heap: AllocatorState) -> AllocatorState:
 
 @compiled
 def has_room(heap: AllocatorState) -> Any:
-    """Whether any one operation can be done with the records that there are."""
+    """Return True if there are enough records for any single operation."""
     return heap.counts[FRESH] + 2 * heap.counts[FREE_BLOCKS] + 8 < heap.blocks.shape[0]
 
 
 @compiled
 def pending_ring(heap: AllocatorState) -> Any:
-    """The record at which the ring of pending blocks begins and ends."""
+    """Return the record that heads the circular list of pending blocks."""
     return 1 + 4 * heap.settings[POOLS] * heap.settings[STREAMS]
 
 
 @compiled
 def free_list(block_list: int) -> Any:
-    """The head of a list's free blocks."""
+    """Return the head of a list's free blocks."""
     return 1 + 2 * block_list
 
 
 @compiled
 def unmapped_list(block_list: int) -> Any:
-    """The head of a list's unmapped ranges."""
+    """Return the head of a list's unmapped blocks."""
     return 2 + 2 * block_list
 
 
 @compiled
 def new_record(heap: AllocatorState) -> Any:
-    """A record of zeros."""
+    """Return an unused record, filled with zeros."""
     blocks, counts = heap.blocks, heap.counts
     record = counts[UNUSED]
     if record:
@@ -245,7 +246,7 @@ def give_back(heap: AllocatorState, record: int) -> None:
 
 @compiled
 def next_rank(heap: AllocatorState) -> Any:
-    """Of what has just been made; 0 for all where the profile does not look at ages."""
+    """Return the rank of a new segment or block; always 0 if the version does not compare ages."""
     if heap.settings[TIES] != BY_ADDRESS:
         heap.counts[RANKS] += 1
     return heap.counts[RANKS]

@@ -1,4 +1,4 @@
-"""What lay in the allocator when a program begins: for a replay from the middle of a history."""
+"""Segments and blocks that exist when a program begins. A replay from the middle of a history starts from them."""
 
 from __future__ import annotations
 
@@ -60,39 +60,39 @@ ACTIVE_PENDING_FREE: Final = 2
 
 
 class InitialState(NamedTuple):
-    """Segments and their blocks; columns of each are of one length, sorted by address."""
+    """Segments and their blocks, both sorted by address."""
 
     segment_address: IntArray
     segment_size_bytes: IntArray
     segment_stream: IntArray
-    """As in Program."""
+    """Stream number, as in Program."""
     segment_pool: IntArray
-    """As in Program."""
+    """Pool number, as in Program."""
     segment_large: IntArray
     segment_expandable: IntArray
-    """1: one range of an expandable segment that has memory"""
+    """1: a mapped range of an expandable segment; 0: a segment of cudaMalloc."""
     segment_age: IntArray
-    """Rank by creation time; the lowest is the oldest. No snapshot has it; the order of the addresses is a guess."""
+    """Rank by creation time; the lowest is the oldest. No snapshot has it, so it is guessed from the addresses."""
     block_segment: IntArray
-    """Position among the segments; every segment has a block."""
+    """Position of the block's segment. Every segment has a block."""
     block_address: IntArray
     block_size_bytes: IntArray
     block_requested_bytes: IntArray
     block_state: IntArray
     block_item: IntArray
-    """Allocation of the program that lives here; -1 for an inactive block."""
+    """Allocation of the program that uses the block; -1 for an inactive block."""
 
 
 @inner
-def lay(heap: AllocatorState, initial: InitialState) -> None:
-    """Fill an empty heap. It must have room for a record a block and two a segment.
+def fill_heap(heap: AllocatorState, initial: InitialState) -> None:
+    """Add segments and blocks to an empty heap. It needs one record for each block and two for each segment.
 
-    Where an expandable segment begins and ends is in no snapshot: ranges of one pool and stream that are within one
-    reservation's length belong together, and the first begins it.
+    Snapshots do not contain the bounds of expandable segments. Mapped ranges of one pool and stream are assumed to be in the
+    same segment if one reservation can contain them. The segment is assumed to start at the first of them.
     """
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
     segments = initial.segment_address.shape[0]
-    youngest = initial.segment_age.max() if segments else 0  # ranks of what is made later begin at 1
+    youngest = initial.segment_age.max() if segments else 0  # ranks of later segments and blocks begin at 1
     first_block, last_record = 0, [0] * (2 * settings[POOLS] * settings[STREAMS])
     for segment in range(segments):
         pool, size = initial.segment_pool[segment], initial.segment_size_bytes[segment]
@@ -117,7 +117,7 @@ def lay(heap: AllocatorState, initial: InitialState) -> None:
             blocks[record, PAGE] = page
             blocks[record, ORIGIN] = origin
             blocks[record, RANK] = initial.segment_age[segment] - youngest - 1 if settings[TIES] else 0
-            lay_block(heap, initial, end_block, record)
+            fill_block(heap, initial, end_block, record)
             join(heap, before, record)
             before = record
             end_block += 1
@@ -141,7 +141,7 @@ def lay(heap: AllocatorState, initial: InitialState) -> None:
 
 
 @compiled
-def lay_block(heap: AllocatorState, initial: InitialState, position: int, record: int) -> None:
+def fill_block(heap: AllocatorState, initial: InitialState, position: int, record: int) -> None:
     blocks, counts = heap.blocks, heap.counts
     size, item = initial.block_size_bytes[position], initial.block_item[position]
     blocks[record, ADDRESS] = initial.block_address[position]
@@ -173,30 +173,34 @@ def join(heap: AllocatorState, before: int, record: int) -> None:
 
 @compiled
 def in_reservation(heap: AllocatorState, last: int, address: int, size: int, page: int) -> Any:
-    """The record that comes before a range, and where its reservation begins; ``last``: of the range before, or 0."""
+    """Return the record before a mapped range (0 if there is none), and the start address of its reservation.
+
+    ``last`` is the last record of the range before; 0 if there is none. If the range does not fit into the same reservation,
+    that one is closed.
+    """
     blocks = heap.blocks
     if last:
         origin = blocks[last, ORIGIN]
         if address + size - origin <= reservation_length(heap, page) and (address - origin) % page == 0:
             end = blocks[last, ADDRESS] + blocks[last, SIZE]
-            return (hole(heap, last, address - end) if address > end else last), origin
+            return (add_unmapped(heap, last, address - end) if address > end else last), origin
         close_reservation(heap, last)
     return 0, address
 
 
 @compiled
 def close_reservation(heap: AllocatorState, last: int) -> None:
-    """The addresses behind the last range."""
+    """Add the unmapped addresses after the last mapped range of a reservation."""
     if last:
         row = heap.blocks[last]
         rest = row[ORIGIN] + reservation_length(heap, row[PAGE]) - row[ADDRESS] - row[SIZE]
         if rest > 0:
-            hole(heap, last, rest)
+            add_unmapped(heap, last, rest)
 
 
 @compiled
-def hole(heap: AllocatorState, last: int, size: int) -> Any:
-    """Unmapped addresses behind a block, as a listed block."""
+def add_unmapped(heap: AllocatorState, last: int, size: int) -> Any:
+    """Add unmapped addresses after a block, as a block in the list of unmapped blocks. Return its record."""
     blocks = heap.blocks
     record = new_record(heap)
     for column in (LIST, RANK, PAGE, ORIGIN):

@@ -1,4 +1,4 @@
-"""What a training asked of the allocator, in order: all that a replay needs, and nothing of what the allocator answered."""
+"""Requests of a training to the allocator, in order. They are the input of a replay and contain none of its results."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from vramscope_server.analysis.array_types import IntArray
 
 ALLOC: Final = 0
 FREE: Final = 1
-"""Requested and completed at once: no other stream uses the block."""
+"""Free a block that no other stream uses."""
 FREE_REQUESTED: Final = 2
-"""The program frees the block, which still waits for other streams."""
+"""Free a block that other streams still use. It stays pending until they are done."""
 FREE_COMPLETED: Final = 3
-"""The other streams are done. A replay that had to wait earlier (a retry, empty_cache) has completed it then."""
+"""The other streams are done, so the block is free. No effect if the replay waited for them earlier (a retry, empty_cache)."""
 EMPTY_CACHE: Final = 4
 POOL_FREEABLE: Final = 5
-"""Nobody uses the private pool any more. The next release of cached blocks may return its memory."""
+"""A private pool is no longer used. The next release of cached blocks may return its memory."""
 EMPTY_POOL: Final = 6
-"""Only the cached blocks of a freeable private pool are returned, as at the end of a torch.cuda.MemPool."""
+"""Return the cached blocks of one freeable private pool, as at the end of a torch.cuda.MemPool."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Operations as parallel arrays, all of one length."""
+    """Operations in order, as arrays of equal length."""
 
     op: npt.NDArray[np.uint8]
     item: npt.NDArray[np.int32]
-    """Allocation, counted from 0 in the order of the ALLOCs; -1 for operations on none."""
+    """Number of the allocation, from 0 in the order of the ALLOCs; -1 for operations without one."""
     size_bytes: IntArray
-    """ALLOC: asked for; else 0"""
+    """Requested bytes of an ALLOC; 0 for other operations."""
     stream: npt.NDArray[np.int32]
-    """ALLOC: counted from 0 in the order of the streams' handles as unsigned numbers; else 0"""
+    """Stream of an ALLOC, numbered from 0 in the order of the handles as unsigned numbers; 0 for other operations."""
     pool: npt.NDArray[np.int32]
-    """ALLOC, POOL_FREEABLE, EMPTY_POOL: 0 is the default pool; private pools count from 1; else 0"""
+    """Pool of an ALLOC, POOL_FREEABLE or EMPTY_POOL: 0 is the default pool, private pools count from 1. Otherwise 0."""
     event: IntArray
-    """Event of the trace; -1: memory that was there when the trace began."""
+    """Event of the trace; -1 for memory that was allocated before the trace began."""
 
     def __len__(self) -> int:
         return len(self.op)
 
     def rows(self, rows: IntArray) -> Program:
-        """These operations alone, in this order."""
+        """Return a program of the operations at these positions, in this order."""
         return Program(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})

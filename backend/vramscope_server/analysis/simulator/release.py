@@ -1,4 +1,4 @@
-"""Return of cached memory to the device: one large block, all of it, or what was unused for long."""
+"""Returns cached memory to the device: large blocks, all of it, or segments that were unused for a long time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def complete(heap: AllocatorState, block: int) -> None:
 
 @compiled
 def complete_pending(heap: AllocatorState, block: int) -> None:
-    """Free a block for which other streams were waited."""
+    """Free a pending block: all other streams are done with it."""
     blocks = heap.blocks
     before, behind = blocks[block, LEFT], blocks[block, RIGHT]
     blocks[before, RIGHT] = behind

@@ -1,4 +1,7 @@
-"""What PyTorch's caching allocator does with a program, under settings, on a device: some 0.2 µs an operation."""
+"""Replays a program as PyTorch's caching allocator would run it, under given settings and on a given device.
+
+A replay takes about 0.2 µs for each operation.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from vramscope_server.analysis.simulator.heap import (
     has_room,
     with_room,
 )
-from vramscope_server.analysis.simulator.initial_state import InitialState, lay
+from vramscope_server.analysis.simulator.initial_state import InitialState, fill_heap
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
     EMPTY_CACHE,
@@ -50,14 +53,14 @@ _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 
 
 class Hazard(IntFlag):
-    """What makes a replay's figures need a word."""
+    """Conditions that a reader of a replay's results must know."""
 
     INTERIOR_FREE = h.INTERIOR_FREE
-    """PyTorch would pass cudaFree an address inside a segment, and raise CUDA's error: the replay ends there"""
+    """PyTorch would pass cudaFree an address inside a segment and raise CUDA's error. The replay ends there."""
     ODD_PAGE = h.ODD_PAGE
-    """large_segment_size_mb is odd: the driver refuses such a page of an expandable segment; the replay ends there"""
+    """large_segment_size_mb is odd, so the driver refuses a page of an expandable segment. The replay ends there."""
     POOL_MISCOUNT = h.POOL_MISCOUNT
-    """PyTorch's own assertion on a private pool of expandable segments would fail: the replay ends there"""
+    """PyTorch's own assertion on a private pool of expandable segments would fail. The replay ends there."""
     UNBOUNDED_GROWTH = h.UNBOUNDED_GROWTH
     """Free expandable memory was skipped because of max_split_size_mb, and new memory was mapped instead. This can repeat
     without end (PyTorch issue 123548)."""
@@ -65,15 +68,15 @@ class Hazard(IntFlag):
 
 @dataclass(frozen=True)
 class Readings:
-    """PyTorch's statistics after each operation: int64, one row an operation."""
+    """PyTorch's statistics after each operation: int64, one row per operation."""
 
     address: IntArray
-    """ALLOC: of the block; -1: out of memory. Else -1"""
+    """Address of the allocated block; -1 for a failed ALLOC, and for other operations."""
     statistics: IntArray
     """Shape (operations, requested STATISTICS); rows after the end of the replay are 0."""
 
     def __getitem__(self, name: str) -> IntArray:
-        """One of STATISTICS."""
+        """Return the column of one of STATISTICS."""
         column: IntArray = self.statistics[:, STATISTICS.index(name)]
         return column
 
@@ -88,21 +91,21 @@ class Readings:
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of it."""
+    """Result of a replay."""
 
     peak_reserved_bytes: int
     peak_allocated_bytes: int
     peak_active_bytes: int
     peak_requested_bytes: int
     end: dict[str, int]
-    """STATISTICS after the last operation that was done"""
+    """STATISTICS after the last replayed operation."""
     operations: int
-    """Number of operations done: all, or up to the one that ended the replay."""
+    """Number of replayed operations: all, or up to the one that ended the replay."""
     out_of_memory_at: int
-    """Position of the first ALLOC that failed; -1: none."""
+    """Position of the first ALLOC that failed; -1 if none did."""
     hazards: Hazard
     passed_over: int
-    """How often UNBOUNDED_GROWTH happened."""
+    """Number of times that UNBOUNDED_GROWTH happened."""
     readings: Readings | None
 
     @property
@@ -111,7 +114,7 @@ class Replay:
 
     @property
     def ooms(self) -> int:
-        """Failed ALLOCs, those that throw_on_cudamalloc_oom rejected included."""
+        """Number of failed ALLOCs, including those that throw_on_cudamalloc_oom rejected."""
         return self.end["num_ooms"] + self.end["num_oom_rejections"]
 
     @property
@@ -139,22 +142,22 @@ def replay(
     stop_at_oom: bool = True,
     earlier: tuple[int, AllocatorSettings] | None = None,
 ) -> Replay:
-    """Do a program's operations as that version of PyTorch would, with these settings.
+    """Replay a program as this version of PyTorch would run it, with these settings.
 
-    device_bytes        what cudaMalloc can take in all for this process: the card, less what others and the context
-                        take; UNLIMITED for no end
-    device_total_bytes  the whole card, of which fractions and address reservations are counted; None: device_bytes
-    limit_bytes         what set_per_process_memory_fraction allows; None: what the settings say of it
-    initial             what is there already; operations with event -1, which would make it, are then left out
-    segment_addresses   of the segments that are made, in order, cudaMalloc's and reservations alike; where they end,
-                        or where there are none, addresses are made up in ``address_order``
-    statistics          how many of STATISTICS are read, the first ones
-    stop_at_oom         False: an ALLOC that fails is left out, its FREE too, and the program goes on
-    earlier             (position, settings): other settings hold for the operations before that one
+    device_bytes        maximum bytes that this process can take from the device: its size, minus the CUDA context and other
+                        processes. UNLIMITED for no maximum
+    device_total_bytes  size of the whole device, to which memory fractions and address reservations refer; None: device_bytes
+    limit_bytes         limit of set_per_process_memory_fraction; None: the limit in the settings
+    initial             segments and blocks at the start; operations with event -1, which would allocate them, are skipped
+    segment_addresses   addresses of the new segments and reservations, in order. Further addresses are made up in
+                        ``address_order``
+    readings            also return the statistics after each operation, which take 8 bytes per operation and statistic
+    statistics          number of STATISTICS to read, from the first on
+    stop_at_oom         False: the replay continues after a failed ALLOC, and skips the FREE of that allocation
+    earlier             (position, settings): settings for the operations before that position
 
-    With readings it takes 8 bytes an operation and statistic. The first call in a process loads the compiled code from disk, the
-    first call ever compiles it for some seven seconds.
-    Raises ValueError where the settings choose cudaMallocAsync, which has no segments of PyTorch's.
+    The first call in a process loads the compiled code from disk. The first call after an installation compiles it, which
+    takes about seven seconds. Raises NotReplayable if the settings choose cudaMallocAsync, which PyTorch does not manage.
     """
     if settings.backend != "native":
         raise NotReplayable(
@@ -171,7 +174,7 @@ def replay(
     heap = empty_heap(row, items=_items(program, initial), room=room, addresses=addresses)
     columns = tuple(_plain(column, dtype) for column, dtype in zip(_columns(program), _DTYPES, strict=True))
     if initial is not None:
-        _lay(heap, InitialState(*(_plain(column, np.int64) for column in initial)))
+        _fill(heap, InitialState(*(_plain(column, np.int64) for column in initial)))
     count = len(program)
     read = np.zeros((count if readings else 0, 1 + statistics), np.int64)
     progress = np.array([0, -1], np.int64)  # the next operation; the first that ran out of memory
@@ -209,7 +212,7 @@ def _columns(program: Program) -> tuple[npt.NDArray[Any], ...]:
 
 
 def _plain(column: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
-    """As the compiled code takes it: read-only arrays and arrays with gaps would be compiled again."""
+    """Convert a column to a contiguous writable array. For other kinds of arrays numba would compile the code again."""
     return np.require(column, dtype, ["C", "W", "A"])
 
 
@@ -227,7 +230,7 @@ def _settings_row(
     total: int,
     limit_bytes: int | None,
 ) -> IntArray:
-    """All that the compiled code must know, as one row of numbers."""
+    """Return the settings of the compiled code as one row of numbers."""
     fraction = settings.per_process_memory_fraction
     if limit_bytes is None:
         limit_bytes = int(fraction * total) if fraction < 1 else UNLIMITED
@@ -255,21 +258,21 @@ def _settings_row(
 
 
 def _sources() -> int:
-    """A number that changes with any file of this room."""
+    """Return a number that changes if any file of this package changes."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return int.from_bytes(hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()[:4], "big")
 
 
 def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The loop, and what fills a heap before it.
+    """Return the compiled functions that fill a heap and that replay a program.
 
-    numba's cache on disk looks at the file of the cached function alone, and would keep what has changed in the other
-    files; it does look at the values that a function closes over.
+    numba's cache on disk checks only the file of the cached function, so a change in another file would have no effect. It
+    also checks the values in a function's closure. That is why both functions use ``sources``.
     """
 
     @entry
     def fill(heap: AllocatorState, initial: InitialState) -> Any:
-        lay(heap, initial)
+        fill_heap(heap, initial)
         return sources
 
     @lean_entry
@@ -286,7 +289,7 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         stop_at_oom: bool,
         read: IntArray,
     ) -> Any:
-        """From ``progress[0]`` on, to the end, an error, or until there may be too few records."""
+        """Replay from operation ``progress[0]`` to the end, to an error, or until there may be too few records."""
         counts = heap.counts
         while progress[0] < op.shape[0] and counts[STOPPED] == 0 and has_room(heap):
             i = progress[0]
@@ -323,4 +326,4 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return fill, run
 
 
-_lay, _run = _compiled(_sources())
+_fill, _run = _compiled(_sources())

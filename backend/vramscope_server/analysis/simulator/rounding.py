@@ -1,4 +1,4 @@
-"""From the size that is asked for to the size of the block."""
+"""Rounds the size of a request to the size of its block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MIN_BYTES: Final = 512
 
 @entry
 def rounded(requested_bytes: int, divisions: Any) -> Any:
-    """A request as the allocator rounds it: to whole 512 B, or to a step between two powers of two where that is set.
+    """Round a request up to a multiple of 512 bytes, or to a division between two powers of two if that is set.
 
-    divisions   16 numbers, for requests below 2 MiB, of 2 to 4 MiB ... of 32 GiB and more (roundup_power2_divisions)
+    divisions   16 values of roundup_power2_divisions: for requests below 2 MiB, of 2 to 4 MiB ... of 32 GiB and more
     """
     if requested_bytes < MIN_BYTES:
         return MIN_BYTES

@@ -1,4 +1,4 @@
-"""PYTORCH_CUDA_ALLOC_CONF as PyTorch reads it: what it accepts, what it refuses and with which words, what it then does."""
+"""Parses PYTORCH_CUDA_ALLOC_CONF as PyTorch does: the same texts are valid, and errors have PyTorch's own text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB: Final = 1 << 30
 SLOTS: Final = 16
 """Slots of roundup_power2_divisions: slot 0 for requests under 2 MiB, slot i from 2**i MiB on, the last one unbounded."""
 UNLIMITED: Final = 1 << 62
-"""A number above any number of bytes."""
+"""More than any number of bytes: no limit."""
 _UNSIGNED: Final = 1 << 64
 
 _SEPARATORS: Final = re.compile(r"([,:\[\]])")
@@ -29,8 +29,8 @@ _REAL: Final = re.compile(
 class BadSetting(ValueError):
     """PyTorch would refuse these settings.
 
-    key     the setting that it stumbled over; "" where the text ends too early
-    reason  PyTorch's own words
+    key     the refused setting; "" if the text ends too early
+    reason  text of PyTorch's error
     """
 
     def __init__(self, key: str, reason: str, words: str = "") -> None:
@@ -40,12 +40,12 @@ class BadSetting(ValueError):
 
 
 class NotReplayable(ValueError):
-    """There is nothing to replay: no events, or another allocator than PyTorch's own."""
+    """There is nothing to replay: no events, or an allocator that is not PyTorch's own."""
 
 
 @dataclass(frozen=True)
 class AddressReserve:
-    """Addresses that one expandable segment reserves: a share of the device's memory, or GiB."""
+    """Size of the addresses that one expandable segment reserves: a share of the device's memory, or GiB."""
 
     value: float
     in_gib: bool = False
@@ -59,41 +59,40 @@ class AddressReserve:
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """The settings in force in a process that was started with ``text``."""
+    """Settings in force in a process that was started with ``text``."""
 
     text: str = ""
     backend: str = "native"
     large_segment_bytes: int = 20 * MIB
     max_split_bytes: int = UNLIMITED
-    """Blocks of this size and more are not split; UNLIMITED: all are split."""
+    """Blocks of at least this size are not split. UNLIMITED: all blocks may be split."""
     max_non_split_rounding_bytes: int = 20 * MIB
     garbage_collection_threshold: float = 0.0
-    """Fraction of the limit; 0: no collection."""
+    """Fraction of the limit; 0 for no garbage collection."""
     divisions: tuple[int, ...] = (0,) * SLOTS
-    """Values of roundup_power2_divisions, one per slot; 0 and 1: round to 512 B."""
+    """Values of roundup_power2_divisions, one per slot. 0 and 1: sizes are rounded to 512 bytes."""
     expandable_segments: bool = False
     expandable_segments_reserve: AddressReserve | None = None
-    """None: one and an eighth times the device's memory."""
+    """Address range of one segment; None for the default, 9/8 of the device's memory."""
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
 
     def reservation_bytes(self, device_bytes: int) -> int:
-        """Addresses that one expandable segment reserves on a device, before they are rounded up to whole pages."""
+        """Return the bytes of addresses that one expandable segment reserves on a device, not yet rounded up to pages."""
         whole = device_bytes + device_bytes // 8
         reserve = self.expandable_segments_reserve
         return whole if reserve is None else min(whole, reserve.bytes_on(device_bytes))
 
     @classmethod
     def parse(cls, text: str, profile: AllocatorVersion = NEWEST) -> AllocatorSettings:
-        """What a process that starts with ``text`` in PYTORCH_CUDA_ALLOC_CONF would have.
+        """Return the settings of a process that starts with ``text`` in PYTORCH_CUDA_ALLOC_CONF.
 
-        Raises BadSetting where that version of PyTorch would raise an error of any kind. As there, a number ends where
-        its digits end (``20abc`` is 20), blanks are no characters, of two values of one key the last holds, and which
-        character stands between key, value and next key is ignored.
+        Raises BadSetting if that version of PyTorch would raise any error. As in PyTorch, a number ends at its last digit
+        (``20abc`` is 20), blanks are ignored, and the last value of a key counts. Any character may separate keys and values.
         """
         tokens = _Tokens([token for token in _SEPARATORS.split("".join(text.split())) if token])
         settings = cls(text=text)
-        # The size of segments is read first, wherever it stands: other settings are measured by it.
+        # The segment size is read first, at any position in the text, because other settings depend on it.
         for at in [at for at, word in enumerate(tokens.words) if word == "large_segment_size_mb"]:
             tokens.at, tokens.key = at, "large_segment_size_mb"
             settings = _large_segment(tokens, settings)
@@ -105,7 +104,7 @@ class AllocatorSettings:
     def _read(
         cls, tokens: _Tokens, settings: AllocatorSettings, readers: dict[str, _Reader], profile: AllocatorVersion
     ) -> AllocatorSettings:
-        """One pass over the text, which applies the keys in ``readers`` and steps over the other known ones."""
+        """Read the text once. Apply the keys in ``readers``, and skip the other known keys."""
         tokens.at = 0
         while tokens.at < len(tokens.words):
             key = tokens.words[tokens.at]
@@ -117,13 +116,13 @@ class AllocatorSettings:
                 settings = readers[key](tokens, settings)
             else:
                 tokens.skip_value()
-            tokens.at += 2  # past the value, and whatever stands behind it
+            tokens.at += 2  # skip the value and the separator after it
         return settings
 
 
 @dataclass
 class _Tokens:
-    """The text in pieces: words, and the characters that part them."""
+    """Tokens of the text: words, and the characters that separate them."""
 
     words: list[str]
     at: int = 0
@@ -137,7 +136,7 @@ class _Tokens:
         return self.words[at]
 
     def value(self) -> str:
-        """Step to the value of the key at which we are."""
+        """Move from a key to its value, and return the value."""
         self.at += 2
         return self.word(self.at)
 
@@ -154,10 +153,10 @@ class _Tokens:
         return self.words[self.at] == "]"
 
     def whole(self, word: str) -> int:
-        """As C++'s stoull: the digits at the beginning, modulo 2**64."""
+        """Read a number as C++'s stoull does: the digits at the beginning, modulo 2**64."""
         found = _WHOLE.match(word)
         if not found:
-            raise BadSetting(self.key, "stoull", f"{word!r} is no whole number")
+            raise BadSetting(self.key, "stoull", f"{word!r} is not an integer")
         number = int(found[0])
         if abs(number) >= _UNSIGNED:
             raise BadSetting(self.key, "stoull", f"{word} is too large")
@@ -166,7 +165,7 @@ class _Tokens:
     def real(self, word: str) -> float:
         found = _REAL.match(word)
         if not found:
-            raise BadSetting(self.key, "stod", f"{word!r} is no number")
+            raise BadSetting(self.key, "stod", f"{word!r} is not a number")
         return float.fromhex(found[0]) if "x" in found[0].lower() else float(found[0])
 
     def truth(self) -> bool:
@@ -222,7 +221,7 @@ def _fraction(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings
 
 
 def _divisions(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
-    """One number for all sizes, or a list ``[256:1,512:2,>:4]``: from 256 MiB on, from 512 MiB on, above."""
+    """Read one number for all sizes, or a list: ``[256:1,512:2,>:4]`` is 1 below 512 MiB, 2 below 1 GiB, and 4 above."""
     word = tokens.value()
     if word != "[":
         number = tokens.whole(word)
@@ -255,7 +254,7 @@ def _divisions(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSetting
 
 
 def _truth(name: str) -> _Reader:
-    """Reads True or False into a field; "": into none."""
+    """Return a reader that stores True or False in a field. With "" it only checks the value."""
 
     def read(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
         truth = tokens.truth()
@@ -279,7 +278,7 @@ def _register_threads(tokens: _Tokens, settings: AllocatorSettings) -> Allocator
 
 
 def _reserve(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
-    """A fraction, or GiB with a G behind them. Anything else is ignored with a warning."""
+    """Read a fraction, or a number of GiB followed by G. PyTorch ignores anything else with a warning."""
     word = tokens.value()
     number, in_gib = (word[:-1], True) if word[-1:] in ("G", "g") else (word, False)
     value = tokens.real(number) if _REAL.fullmatch(number) else 0.0
@@ -288,7 +287,7 @@ def _reserve(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
 
 
 def _reserve_by_class(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
-    """A list of classes of streams, which a program names itself; other streams are not affected."""
+    """Skip a list of stream classes. A program names these itself; other streams are not affected."""
     tokens.value()
     tokens.at += 1
     while tokens.word(tokens.at) != "]":
@@ -306,7 +305,7 @@ def _backend(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
     return replace(settings, backend=name)
 
 
-# PyTorch's parser of all accelerators, then that of CUDA, over the same text. Each knows the other's keys.
+# PyTorch parses the same text twice: for all accelerators, then for CUDA. Each parser knows the keys of the other.
 _COMMON: Final[dict[str, _Reader]] = {
     "large_segment_size_mb": _large_segment,
     "max_split_size_mb": _max_split,

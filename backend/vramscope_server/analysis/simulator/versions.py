@@ -1,4 +1,4 @@
-"""In what the allocators of PyTorch's versions differ: a profile a version that was checked against the real one."""
+"""Differences between the allocators of PyTorch's versions. Each profile was checked against the real allocator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class AllocatorVersion:
     """The rules of one version of PyTorch."""
 
     name: str
-    """major.minor"""
+    """Version of PyTorch as ``major.minor``."""
     ties: Literal["address", "segment", "block"]
     """Choice between free blocks of one size: the lowest address; the oldest segment, then the lowest address; or the
     block that was split off first (PyTorch pull requests 178362, 183591)."""
     pool_is_capture: bool
     """True if a private pool behaves like a graph capture: no cached memory is returned for it."""
     newer_keys: tuple[str, ...]
-    """Settings that 2.11 does not know."""
+    """Keys of settings that 2.11 does not have."""
     reserve_bounds_requests: bool = False
     """True if a request for more than an expandable segment reserves is refused at once. Otherwise memory is mapped first."""
 
@@ -45,9 +45,9 @@ NEWEST: Final = PROFILES[-1]
 
 
 def profile_of(version: str) -> tuple[AllocatorVersion, str]:
-    """The profile for a version of PyTorch (``"2.6.0+cu124"``), and a note where that is only the nearest: else "".
+    """Return the profile for a version such as ``"2.6.0+cu124"``, and a note if it is only the nearest one (else "").
 
-    Of a snapshot file it is known only that it is ``"2.12 or older"``, or ``"2.13 or newer"``.
+    Snapshot files contain no version. For them ``version`` is ``"2.12 or older"`` or ``"2.13 or newer"``.
     """
     found = re.match(r"(\d+)\.(\d+)(?: or (older|newer))?", version)
     if not found:
@@ -62,7 +62,7 @@ def profile_of(version: str) -> tuple[AllocatorVersion, str]:
     for profile in PROFILES:
         if asked == _number(profile):
             return profile, ""
-    # Of two that are equally near the older one: what changed in the newer may not have come yet.
+    # Of two equally near versions the older one is used: the changes of the newer one may not have been made yet.
     near = min(PROFILES, key=lambda profile: abs(_minors(_number(profile)) - _minors(asked)))
     return near, (
         f"the allocator of PyTorch {asked[0]}.{asked[1]} was not checked: replayed with the rules of {near.name}"
@@ -75,5 +75,5 @@ def _number(profile: AllocatorVersion) -> tuple[int, int]:
 
 
 def _minors(number: tuple[int, int]) -> int:
-    """Versions on one line: a major is further than any minor."""
+    """Return a version as one number. A difference in the major version is larger than any in the minor version."""
     return number[0] * 1000 + number[1]

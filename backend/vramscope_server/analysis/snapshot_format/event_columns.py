@@ -1,4 +1,4 @@
-"""Events of a snapshot file: which of its rows are counted, and their columns."""
+"""Selects the valid events of a snapshot file, and converts them to columns."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ _OOM: Final = ACTIONS.index("oom")
 
 
 def known_events(rows: range | IntArray, tables: Tables, odd: OddValues) -> Any:
-    """Return the rows that are counted: of a known action, with values that can be, and no repetition of another row.
+    """Return the rows of valid events: the action is known, all values are in range, and the event is not a duplicate.
 
-    The result is a slice if all of them are, and follow each other.
+    The result is a slice if all rows are valid and consecutive.
     """
     which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
     action, size = tables.action[which], tables.size_bytes[which]
     foreign = action == _FOREIGN_ACTION
     beyond = is_beyond(tables.address[which]) | (size > MOST_BYTES)
-    beyond &= action != _OOM  # in the place of an address it tells free bytes, and a program may ask for any size
+    beyond &= action != _OOM  # its address column has the free bytes instead, and the failed request may have any size
     beyond |= size == BEYOND
     beyond &= ~foreign
     if beyond.any():
-        odd.cannot_be("addr or size", EVENT, int(beyond.sum()))
+        odd.out_of_range("addr or size", EVENT, int(beyond.sum()))
     again = repeats(*(getattr(tables, column)[which] for column in _COLUMNS.values())) & ~foreign & ~beyond
     if again.any():
-        odd.remark("an event that stands twice is counted the first time alone", int(again.sum()))
+        odd.remark("a duplicate event: left out", int(again.sum()))
     if (out := foreign | beyond | again).any():
         which = np.arange(len(tables.action))[which][~out]
     return which
 
 
 def events_of(which: Any, tables: Tables, odd: OddValues) -> tuple[Events, bool]:
-    """Return events, and whether the file knows their pools. Rows that follow each other are not copied."""
+    """Return the events, and whether the file contains their pools. Consecutive rows are not copied."""
     columns: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
     for name, field in (("address", "addr"), ("size_bytes", "size")):
         if not len(columns[name]):
             continue
         if columns[name].min() == MISSING:
-            raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
+            raise BadSnapshot(f"{field} of an event: missing, expected an integer")
     columns["time_ns"] = odd.replaced(columns["time_ns"], BEYOND, "time_us", EVENT, -1)
     columns["pool"] = odd.replaced(columns["pool"], -3, "pool_id", EVENT, -1)
     oom = np.flatnonzero(columns["action"] == _OOM)
     columns["address"][oom] = odd.replaced(columns["address"][oom], BEYOND, "device_free", EVENT, -1)
     if columns["size_bytes"].sum(where=columns["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
-        raise BadSnapshot("size of the events: more together than can be counted")
+        raise BadSnapshot("size of the events: their sum is out of range")
     count = len(columns["action"])
     events = Events(
         **columns,

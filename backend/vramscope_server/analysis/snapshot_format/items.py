@@ -57,9 +57,9 @@ class Items:
         row = item >> TAG_BITS
         holds = int(self._tables.lists[row, 0])
         if holds & 3 in (FRAMES_LIST, STACK_LIST):
-            raise BadSnapshot(f"{name}: frames, where they cannot be")
+            raise BadSnapshot(f"{name}: unexpected frames")
         if holds >> 2 > most:
-            raise BadSnapshot(f"{name}: {holds >> 2:,} of them; up to {most:,} can be")
+            raise BadSnapshot(f"{name}: {holds >> 2:,} elements; at most {most:,} are allowed")
         codes: IntArray = flattened(self._tables.lists, self._tables.runs, np.array([row]))[0]
         return codes
 
@@ -73,7 +73,7 @@ class Items:
             key = {EVENT: "action", BLOCK: "state", SEGMENT: "total_size"}[kind]
             raise BadSnapshot(f"{key} of {noun}: missing")
         raise BadSnapshot(
-            f"{what}: {NOUNS.get(found_kind, 'no dict')}{f', where {noun} can be' if found_kind in NOUNS else ''}"
+            f"{what}: {NOUNS.get(found_kind, 'no dict')}{f', expected {noun}' if found_kind in NOUNS else ''}"
         )
 
     def kept(self, codes: Any, kind: int) -> Any:
@@ -84,16 +84,16 @@ class Items:
         """Return the strings in the list at a row."""
         codes = (
             self.inside((row << TAG_BITS) | LIST, "forward_frames of an event", _MAX_LINES)
-            if self._holds_things(row)
+            if self._has_rows(row)
             else np.empty(0, np.int64)
         )
         return words_of(self._tables, self.kept(codes, WORD))
 
-    def _holds_things(self, row: int) -> bool:
+    def _has_rows(self, row: int) -> bool:
         return int(self._tables.lists[row, 0]) & 3 == ROWS_LIST
 
     def pairs(self, item: int) -> dict[str, int]:
-        """Return the items under the string keys of a dict that is of no known kind."""
+        """Return the items of a dict of kind OTHER by their string keys."""
         held = int(self._tables.dicts[item >> TAG_BITS])
         if held & _KIND_MASK != OTHER:
             return {}
@@ -105,7 +105,7 @@ class Items:
         return dict(reversed(found.items()))
 
     def plain_dict(self, item: int, name: str) -> dict[str, Any]:
-        """Return the plain values under the string keys of a dict, those of inner dicts included."""
+        """Return the plain values of a dict and of the dicts in it, by their string keys."""
         if not is_dict(item):
             raise BadSnapshot(f"{name}: no dict")
         return {
@@ -117,7 +117,7 @@ class Items:
         return {key: value_of(self._tables, value) for key, value in self.pairs(item).items()}
 
     def event_lists(self, item: int, most_events: int) -> list[range | IntArray]:
-        """Return the rows of each device's events. Rows that follow each other, as in all known files, are not copied."""
+        """Return the rows of each device's events. Consecutive rows, as in all known files, are not copied."""
         found: list[range | IntArray] = []
         events = 0
         for code in self.inside(item, "device_traces").tolist():

@@ -1,8 +1,8 @@
-"""Reads what ``torch.cuda.memory._dump_snapshot`` wrote, gzipped or not, into traces. Executes nothing that is in the file.
+"""Reads files of ``torch.cuda.memory._dump_snapshot``, gzipped or not, into traces. It executes nothing in the file.
 
-The file is read as a stream by a machine of our own (``pickle_vm/machine.py``), which writes columns in place of objects: some
-110 bytes an event at its peak, and half a second for a million of them. Format: "Understanding CUDA Memory Usage" in
-PyTorch's documentation, and the files of torch 2.11 and 2.13.
+The vramscope pickle interpreter (``pickle_vm/machine.py``) reads the file as a stream and writes columns instead of objects.
+It takes up to about 110 bytes of memory per event, and half a second per million events. The format is described in PyTorch's
+documentation ("Understanding CUDA Memory Usage"), and was checked with files of torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _HOST_FIELDS: Final = {"host_segments", "host_traces"}
 _LABELS: Final = {
     "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
-"""Fields of events that few have, and the columns of trace.LABELS that they become."""
+"""Optional fields of events, and the columns of trace.LABELS to which they are converted."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot file: one trace a device that was used."""
+    """Contents of a snapshot file: one trace per used device."""
 
     devices: list[Trace]
     notes: list[str]
@@ -82,9 +82,9 @@ def read(
     max_memory_bytes: int = MAX_MEMORY_BYTES,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """The snapshot in a file, or in its bytes. Raises BadSnapshot, or OSError where the file cannot be read.
+    """Read a snapshot from a file, or from its bytes. Raises BadSnapshot, or OSError if the file cannot be opened.
 
-    progress   called with (bytes read, bytes in all) every few MiB; what it raises ends the reading
+    progress   called with (bytes read, bytes in total) every few MiB; an exception in it ends the reading
     """
     tables, item = stream.run(
         source if isinstance(source, bytes) else Path(source),
@@ -101,7 +101,7 @@ def read(
 
 
 class _Snapshot:
-    """Tables into traces."""
+    """Converts the tables of a file to traces."""
 
     def __init__(self, tables: Tables, max_events: int) -> None:
         self.tables = tables
@@ -128,7 +128,7 @@ class _Snapshot:
         self.of_list = np.array(places, np.int32)
 
     def _word(self, numbers: IntArray) -> Any:
-        """Positions in ``words`` of words by their numbers in the tables."""
+        """Return the positions in ``words`` of these word numbers of the tables."""
         return np.searchsorted(self.used, numbers).astype(np.int32)
 
     def made(self, item: int) -> Snapshot:
@@ -153,15 +153,15 @@ class _Snapshot:
         return Snapshot(made, self._notes(file))
 
     def _file(self, item: int) -> dict[str, int]:
-        """The items of the whole."""
-        if is_list(item):  # torch.cuda.memory_snapshot() gives the segments alone
+        """Return the items of the file by name."""
+        if is_list(item):  # torch.cuda.memory_snapshot() returns only the segments
             codes = self.items.inside(item, "segments", MAX_SEGMENTS)
             if len(codes) and not len(self.items.kept(codes, SEGMENT)):
-                raise BadSnapshot("no snapshot of PyTorch's: a list, and nothing in it is a segment")
+                raise BadSnapshot("not a PyTorch snapshot: it is a list, and nothing in it is a segment")
             return {"segments": item}
         file = self.items.pairs(item) if is_dict(item) else {}
         if "segments" not in file:
-            raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
+            raise BadSnapshot("not a PyTorch snapshot: it is no dict with a key 'segments'")
         return file
 
     def _device(self, device: int, segments: Any, rows: range | IntArray, settings: dict[str, Any]) -> Trace:
@@ -171,7 +171,7 @@ class _Snapshot:
         events = replace(events, pool=pools_at(events.pool, events.action, events.address, layout.segments))
         newer = "max_round_threshold" in settings or has_pools
         notes = [
-            "A snapshot file does not tell PyTorch's version; its fields are those of "
+            "A snapshot file does not contain PyTorch's version. Its fields are those of "
             + ("2.13 or newer." if newer else "2.12 or older.")
         ]
         if not len(events):
@@ -189,7 +189,7 @@ class _Snapshot:
         )  # fmt: skip
 
     def _labels_of(self, which: Any) -> dict[str, Ids]:
-        """Columns of trace.LABELS, as far as any of these events has one."""
+        """Return the columns of trace.LABELS that at least one of these events has."""
         if not len(self.labels):
             return {}
         found = {}
@@ -204,7 +204,7 @@ class _Snapshot:
         return found
 
     def _annotations(self, item: int | None) -> IntArray:
-        """Rows of the tables that the file tells as its own; other things among them are left out."""
+        """Return the rows of the file's annotations. Other items in the list, and incomplete ones, are left out."""
         rows: Any = []
         if item is not None and is_list(item):
             rows = self.items.kept(self.items.inside(item, "external_annotations", MAX_EVENTS), ANNOTATION)
@@ -220,17 +220,17 @@ class _Snapshot:
         for kind, word, often in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
             text = f"{words_of(self.tables, [word])[0]:.40}"
             if kind > BEYOND_KIND:
-                self.odd.cannot_be(text, kind - BEYOND_KIND, often)
+                self.odd.out_of_range(text, kind - BEYOND_KIND, often)
             else:
                 found[f"the action {text}" if kind == NEW else f"the field {text} of {NOUNS[kind]}"] = often
         return [
-            *(f"{name}: not known here, left out ({times(often)})" for name, often in sorted(found.items())),
+            *(f"{name}: unknown to this version, left out ({times(often)})" for name, often in sorted(found.items())),
             *self.odd.lines(),
         ]
 
 
 def _stacks(flat: Any, rows: Any) -> Stacks:
-    """Stacks without what lies between them."""
+    """Return the stacks with their frames in one array without gaps."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(rows[:, 1], out=offsets[1:])
     return Stacks(_gathered(flat, rows, int(offsets[-1])), offsets)

@@ -28,7 +28,7 @@ def layout_of(segments: Any, tables: Tables, items: Items, odd: OddValues) -> La
     codes, lengths = flattened(tables.lists, tables.runs, segments[:, 7])
     blocks = tables.blocks[items.of_kind(codes, BLOCK, "a block")]
     if len(blocks) and blocks[:, 1].min() == MISSING:
-        raise BadSnapshot("size of a block: missing, where a whole number can be")
+        raise BadSnapshot("size of a block: missing, expected an integer")
     segments, blocks, lengths = _possible(segments, blocks, lengths, odd)
     size = blocks[:, 1]
     home = np.repeat(np.arange(len(segments)), lengths)
@@ -54,13 +54,13 @@ def layout_of(segments: Any, tables: Tables, items: Items, odd: OddValues) -> La
 
 
 def _possible(segments: Any, blocks: Any, lengths: Any, odd: OddValues) -> Any:
-    """Leave out segments whose address or size cannot be, and their blocks."""
+    """Leave out segments whose address or size is out of range, and their blocks."""
     beyond = is_beyond(segments[:, 1]) | (segments[:, 2] == BEYOND) | (segments[:, 2] > MOST_BYTES)
     home = np.repeat(np.arange(len(segments)), lengths)
     beyond[home[(blocks[:, 1] == BEYOND) | (blocks[:, 1] > MOST_BYTES)]] = True
     if not beyond.any():
         return segments, blocks, lengths
-    odd.cannot_be("address or size", SEGMENT, int(beyond.sum()))
+    odd.out_of_range("address or size", SEGMENT, int(beyond.sum()))
     return segments[~beyond], blocks[~beyond[home]], lengths[~beyond]
 
 
@@ -68,8 +68,8 @@ def _large(segments: Any, tables: Tables, odd: OddValues) -> Any:
     """Return which segments are for large blocks: by their type, or by their size where the type is unknown."""
     sizes = segments[:, 4]
     for word, often in zip(*np.unique(sizes[sizes < 0], return_counts=True), strict=True):
-        text = "missing" if word == MISSING else f"{words_of(tables, [-2 - word])[0]:.40}, not known here"
-        odd.remark(f"segment_type of a segment: {text}; told by its size", int(often))
+        text = "missing" if word == MISSING else f"{words_of(tables, [-2 - word])[0]:.40}, unknown to this version"
+        odd.remark(f"segment_type of a segment: {text}; derived from its size", int(often))
     return np.where(sizes < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, sizes)
 
 
@@ -77,5 +77,5 @@ def _states(states: Any, tables: Tables, odd: OddValues) -> Any:
     """Return the states of blocks. An unknown one counts as free, as in PyTorch's viewer."""
     for word, often in zip(*np.unique(states[states < 0], return_counts=True), strict=True):
         text = f"{words_of(tables, [-1 - word])[0]:.40}"
-        odd.remark(f"the state {text} of a block: not known here, taken for free", int(often))
+        odd.remark(f"the state {text} of a block: unknown to this version, treated as free", int(often))
     return np.where(states < 0, _INACTIVE, states)

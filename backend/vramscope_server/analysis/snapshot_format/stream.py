@@ -1,4 +1,4 @@
-"""The bytes of a snapshot file, gzipped or not, through the pickle machine, a few MiB at a time."""
+"""Feeds the bytes of a snapshot file, gzipped or not, to the pickle machine, a few MiB at a time."""
 
 from __future__ import annotations
 
@@ -65,17 +65,20 @@ _SIGNS: Final = (
 )
 
 Progress = Callable[[int, int], None]
-"""(bytes of the file that are read, bytes of the file); what it raises ends the reading"""
+"""Called with (bytes read so far, bytes of the file). An exception in it ends the reading."""
 
 
 class BadSnapshot(ValueError):
-    """This file is no snapshot of PyTorch's that can be read. Says why."""
+    """The file is not a PyTorch snapshot, or cannot be read. The message has the reason."""
 
 
 def run(
     source: Path | bytes, *, max_bytes: int, max_table_bytes: int, progress: Progress | None = None
 ) -> tuple[Tables, int]:
-    """The tables of a file, and the item that its pickle gives. Raises BadSnapshot, OSError, and what ``progress`` raises."""
+    """Return the tables of a file, and the item that its pickle contains.
+
+    Raises BadSnapshot, OSError, and any exception of ``progress``.
+    """
     total = len(source) if isinstance(source, bytes) else source.stat().st_size
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
         begin = file.read(2)
@@ -92,9 +95,7 @@ def run(
         except (gzip.BadGzipFile, zlib.error) as fault:
             raise BadSnapshot(f"damaged: {fault}") from None
         except Grown:
-            raise BadSnapshot(
-                f"what it holds takes more than {max_table_bytes:,} bytes of memory while it is read"
-            ) from None
+            raise BadSnapshot(f"reading the file takes more than {max_table_bytes:,} bytes of memory") from None
 
 
 class _Reading:
@@ -114,7 +115,7 @@ class _Reading:
         self.size = 0
         """Bytes in the buffer."""
         self.before = 0
-        """Bytes of the pickle that have left the buffer."""
+        """Bytes of the pickle before the start of the buffer."""
         self.lines: WithoutLines | None = None
         """Converter of text protocols, from the first text line on."""
 
@@ -122,9 +123,9 @@ class _Reading:
         words = [word.encode() for word in KNOWN_WORDS]
         ends = np.cumsum([len(word) for word in words])
         row_tables.prepared(self.tables, np.frombuffer(b"".join(words), np.uint8), ends)
-        self._machine()  # of nothing yet: where it must be compiled, that is over before the first word of progress
+        self._machine()  # without any data: if it must be compiled, that happens before the first report of progress
         self._read_on()
-        self._look_at_the_beginning()
+        self._check_file_type()
         while True:
             ended = self._machine()
             verdict, what = ended & 255, ended >> 8
@@ -144,7 +145,7 @@ class _Reading:
                 raise BadSnapshot(self._refusal(verdict))
 
     def _without_lines(self) -> None:
-        """From here on the machine gets the file rewritten."""
+        """Rewrite the file from here on, before the machine gets it."""
         at = int(self.tables.count[AT])
         beginning = self.buffer[at : self.size].tobytes()
         self.unzipped = self.lines = WithoutLines(
@@ -157,7 +158,7 @@ class _Reading:
         return machine.run(self.tables, self.buffer, self.size, opcodes.kind_of, opcodes.argument_of)
 
     def _read_on(self) -> None:
-        """More bytes into the buffer, behind those that the machine has not used."""
+        """Read more bytes into the buffer, after those that the machine has not used yet."""
         at, wanted = int(self.tables.count[AT]), int(self.tables.count[NEED])
         left = self.size - at
         if wanted > max(MAX_TEXT_BYTES, len(self.buffer)):
@@ -188,7 +189,8 @@ class _Reading:
             return f"the file is cut off: it ends after {self._read_bytes(self.size):,} bytes, within the pickle"
         return f"a text of {wanted:,} bytes in it; up to {MAX_TEXT_BYTES:,} can be read"
 
-    def _look_at_the_beginning(self) -> None:
+    def _check_file_type(self) -> None:
+        """Raise BadSnapshot if the first bytes are not those of a pickle."""
         begin = self.buffer[: min(self.size, 4096)].tobytes()
         if begin[:1] == b"\x80" and begin[1:2] <= b"\x05":
             return
@@ -227,7 +229,7 @@ class _Reading:
         return f"the pickle is damaged: {place} has nothing to work on, or is none"
 
     def _read_bytes(self, size: int) -> int:
-        """Bytes of the pickle read once the buffer has this many."""
+        """Return the bytes of the pickle read so far, with ``size`` bytes in the buffer."""
         return self.before + size if self.lines is None else self.lines.read_bytes
 
     @staticmethod
@@ -235,7 +237,7 @@ class _Reading:
         return f"the opcode {opcodes.NAME_OF[code]}" if code in opcodes.NAME_OF else f"the byte {code:#04x}"
 
     def _global(self, at: int) -> str:
-        """The name that the pickle asks for, as far as it is in the buffer."""
+        """Return the name that the pickle would import, as far as it is in the buffer."""
         if opcodes.NAME_OF[int(self.buffer[at])] == "STACK_GLOBAL":
             items = self.tables.stack[
                 max(int(self.tables.count[HEIGHT]) - 2, 0) : int(self.tables.count[HEIGHT])
@@ -252,21 +254,21 @@ class _Reading:
         if field == "frames":
             return "frames: a frame that is no dict" if isinstance(seen, list) else f"frames of {noun}: no list"
         if field in ("pool_id", "segment_pool_id"):
-            return f"the id of a pool: {seen!r:.40}, where two whole numbers can be"
+            return f"the id of a pool: {seen!r:.40}, expected two integers"
         if field == "blocks":
             return "blocks of a segment: no list"
         if field == "history":
             return "history of a block: no list of allocations, each with its real_size"
         expected = {
             "action": "a word", "segment_type": "a word", "state": "a word", "device": "0 to 1023",
-        }.get(field, "a whole number")  # fmt: skip
+        }.get(field, "an integer")  # fmt: skip
         if type(seen) is int and field in ("size", "device_free"):
             return f"{field} of an event: {seen}, and it cannot be below 0"
-        return f"{field} of {noun}: {'missing' if seen is None else f'{seen!r:.40}'}, where {expected} can be"
+        return f"{field} of {noun}: {'missing' if seen is None else f'{seen!r:.40}'}, expected {expected}"
 
 
 def value_of(tables: Tables, item: int) -> Any:
-    """An item as an object of Python's; of lists and dicts that they are some."""
+    """Return an item as a Python object. A list or dict is returned empty."""
     tag, number = item & ((1 << TAG_BITS) - 1), item >> TAG_BITS
     if tag == INTEGER:
         return number

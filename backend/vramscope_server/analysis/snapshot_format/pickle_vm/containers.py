@@ -1,4 +1,4 @@
-"""What the pickle machine does with dicts and lists: a dict becomes a row of what its keys tell, a list of frames a stack."""
+"""Builds the dicts and lists of a pickle. A dict becomes a row of the table that its keys indicate; a list of frames, a stack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _W_FILE, _W_LINE, _W_NAME, _W_NOTHING = (WORD_NUMBER[_word] for _word in ("filen
 
 @fused
 def kind_told(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
-    """What a dict turns out to be by the keys on the stack; 0 where it was known before."""
+    """Return the kind of a dict from its keys on the stack; 0 if its kind was known before."""
     if t.dicts[holder] & _KIND_MASK > OTHER:
         return np.int64(0)
     found_kind = np.int64(OTHER)
@@ -60,7 +60,7 @@ def kind_told(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
 
 @fused
 def filled(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: int) -> Any:
-    """SETITEMS: the pairs on the stack from ``low`` on go into a dict. How that ended; there must be room."""
+    """Run SETITEMS: store the pairs on the stack from ``low`` on in a dict. Return the result code. Requires enough room."""
     kind, row = t.dicts[holder] & _KIND_MASK, t.dicts[holder] >> KIND_BITS
     if kind == FRAME and t.dicts[holder] & USED_FRAME:
         return CHANGED
@@ -117,7 +117,7 @@ def filled(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: i
 
 @fused
 def appended(t: Any, item: int, row: int) -> Any:
-    """Puts one item at the end of a list. How that ended; there must be room."""
+    """Append one item to a list. Return the result code. Requires enough room."""
     holds, length = t.lists[row, 0] & 3, t.lists[row, 0] >> 2
     tag, number = item & _TAG_MASK, item >> TAG_BITS
     if holds == STACK_LIST:
@@ -134,7 +134,7 @@ def appended(t: Any, item: int, row: int) -> Any:
         begin, end = t.lists[row, 1], t.count[FLAT]
         if holds == EMPTY_LIST:
             begin = end
-        elif begin + length != end:  # something else was put behind it meanwhile
+        elif begin + length != end:  # other frames were added after it in the meantime, so it moves to the end
             for at in range(length):
                 t.flat[end + at] = t.flat[begin + at]
             begin, end = end, end + length
@@ -162,7 +162,7 @@ def appended(t: Any, item: int, row: int) -> Any:
 
 @fused
 def without_room(t: Any, pairs: int) -> Any:
-    """The table without room for one dict of this many pairs; 0 if all have room."""
+    """Return the first table that has no room for one more dict with this many pairs; 0 if all have room."""
     count = t.count
     if count[PAIRS] + pairs > len(t.pairs):
         return PAIRS
@@ -187,7 +187,7 @@ def without_room(t: Any, pairs: int) -> Any:
 
 @lean
 def pairs_of(t: Any, holder: int) -> Any:
-    """How many pairs were put into a dict that is not yet known for what it is."""
+    """Return the number of pairs in a dict whose kind is not known yet."""
     found = np.int64(0)
     if t.dicts[holder] & _KIND_MASK == OTHER:
         pair = t.dicts[holder] >> KIND_BITS

@@ -1,4 +1,4 @@
-"""Fields of events, blocks, segments and annotations into the columns of the tables."""
+"""Stores the fields of events, blocks, segments and annotations in the columns of the tables."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _KNOWN: Final = len(KNOWN_WORDS)
 _KIND_MASK: Final = (1 << KIND_BITS) - 1
 _TAG_MASK: Final = (1 << TAG_BITS) - 1
 NO_NUMBER, SIGNED, UNSIGNED, OVER = range(4)
-"""Kinds of numbers: of 64 bits with a sign, from 2**63 up to 2**64, beyond both."""
+"""Kinds of numbers: not an integer; a signed one of 64 bits; one from 2**63 to below 2**64; one beyond both ranges."""
 _LATEST: Final = (1 << 62) // 1000
 _MAX_UNKNOWN: Final = 64
 (
@@ -75,7 +75,7 @@ _MAX_UNKNOWN: Final = 64
 
 @fused
 def number_of(t: Any, item: int) -> Any:
-    """(which kind of whole number it is, its lowest 64 bits)"""
+    """Return the kind of a number, and its lowest 64 bits."""
     if item & _TAG_MASK == INTEGER:
         return SIGNED, item >> TAG_BITS
     if item & _TAG_MASK == WIDE:
@@ -91,21 +91,24 @@ def number_of(t: Any, item: int) -> Any:
 
 @fused
 def _as_address(t: Any, item: int) -> Any:
-    """(whether it is a number, its 64 bits): from 2**63 on as PyTorch's own C++ tells it, which knows no sign and writes one."""
+    """Return whether an item is a number, and its 64 bits; BEYOND if it does not fit.
+
+    Addresses are unsigned in PyTorch. Those from 2**63 on are negative here.
+    """
     kind, number = number_of(t, item)
     return kind != NO_NUMBER, number if kind < OVER and number > BEYOND else np.int64(BEYOND)
 
 
 @fused
 def _as_size(t: Any, item: int) -> Any:
-    """(whether it is a number, the number or BEYOND)"""
+    """Return whether an item is a number, and the number; BEYOND if it does not fit into a signed 64-bit integer."""
     kind, number = number_of(t, item)
     return kind != NO_NUMBER, number if kind <= SIGNED else np.int64(BEYOND)
 
 
 @lean
 def _as_stream(t: Any, kind: int, word: int, item: int) -> Any:
-    """(whether it is a number, its lowest 64 bits: it only needs to be told from others)"""
+    """Return whether an item is a number, and its lowest 64 bits, which are enough to distinguish streams."""
     is_number, number = number_of(t, item)
     if is_number == OVER:
         _count_unknown(t, BEYOND_KIND + kind, word)
@@ -114,12 +117,12 @@ def _as_stream(t: Any, kind: int, word: int, item: int) -> Any:
 
 @lean
 def _as_pool(t: Any, item: int) -> Any:
-    """Position of a pool; -2 where it is none, -3 where its numbers are more than there can be."""
+    """Return the position of a pool; -2 if the item is not a pool, -3 if its numbers are out of range."""
     if item == (OTHER_TUPLE << TAG_BITS) | CONSTANT:
         return np.int64(-3)
     if item & _TAG_MASK == POOL:
         return item >> TAG_BITS
-    if item & _TAG_MASK == LIST:  # [a, b], as JSON would have it
+    if item & _TAG_MASK == LIST:  # [a, b], as in JSON
         row = item >> TAG_BITS
         if t.lists[row, 0] == (2 << 2) | ROWS_LIST:
             run, first, found = t.lists[row, 1], int64(0), 0
@@ -138,7 +141,7 @@ def _as_pool(t: Any, item: int) -> Any:
 
 @fused
 def _as_stack(t: Any, item: int) -> Any:
-    """Position of a stack, -1 of none; -2 where the item is no list, -3 where something in it is no frame."""
+    """Return the position of a stack; -1 if there is none, -2 if the item is not a list, -3 if an element is not a frame."""
     if item == (NONE << TAG_BITS) | CONSTANT:
         return np.int64(-1)
     if item & _TAG_MASK != LIST:
@@ -238,7 +241,7 @@ def _block_field(t: Any, row: int, word: int, item: int) -> Any:
 
 @lean
 def _block_history(t: Any, row: int, item: int) -> Any:
-    """Reads the allocations of a block, newest first, with size and stack: the format up to torch 2.0."""
+    """Read the size and stack of a block's newest allocation from its history, the format up to torch 2.0."""
     if item & _TAG_MASK != LIST:
         return False
     held = item >> TAG_BITS
@@ -265,7 +268,7 @@ def _block_history(t: Any, row: int, item: int) -> Any:
 
 @lean
 def _annotation_field(t: Any, row: int, word: int, item: int) -> None:
-    """They are beside the matter: what makes no sense stays unknown."""
+    """Store a field of an annotation. An invalid value is no error, because annotations are optional: it stays unknown."""
     kind, number = number_of(t, item)
     is_whole = kind == SIGNED
     is_word, index = item & _TAG_MASK == WORD, item >> TAG_BITS
@@ -325,7 +328,7 @@ def _count_unknown(t: Any, kind: int, word: int) -> None:
 
 @fused
 def set_field(t: Any, kind: int, row: int, key: int, value: int) -> Any:
-    """Sets one field of a row of its kind. False where its value cannot be; the fault is noted."""
+    """Store one field of a row. Return False, and note the field, if its value is invalid."""
     fine = True
     if key & _TAG_MASK == WORD:
         word = key >> TAG_BITS
@@ -344,7 +347,7 @@ def set_field(t: Any, kind: int, row: int, key: int, value: int) -> Any:
 
 @fused
 def new_row(t: Any, kind: int) -> Any:
-    """An empty row of a kind. There must be room."""
+    """Add an empty row of this kind, and return its number. Requires enough room."""
     row = np.int64(0)
     if kind == EVENT:
         row = t.count[EVENTS]

@@ -1,8 +1,8 @@
-"""The pickle machine: runs the program that a pickle is, and writes what an allocator's snapshot holds into tables.
+"""A pickle interpreter that writes an allocator snapshot into tables of numbers. It executes no code and creates no objects.
 
-Nothing in a pickle is executed or made an object. Plain data takes some thirty opcodes; each is done here on numbers
-(``tables.py``), and anything else is refused, above all what would call something. No work is larger than the bytes
-that ask for it. Source of the opcodes: the descriptions in the standard library's pickletools.
+It supports the roughly thirty opcodes of plain data, and works on the numbers of ``tables.py``. All other opcodes are refused,
+such as those that call a function. No opcode causes more work than the bytes that it has in the file. Source of the opcodes:
+the standard library's pickletools.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ _MAX_DEPTH: Final = 64
 
 @lean_entry
 def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
-    """Runs ``data[:size]`` from where it stood. How it ended; after MORE and ROOM it goes on where it is called again."""
+    """Run the opcodes in ``data[:size]`` from the current position, and return the reason for stopping.
+
+    After MORE and ROOM the next call continues at the same position.
+    """
     count, stack, marks, memo = t.count, t.stack, t.marks, t.memo
     height, marked, remembered, at = count[HEIGHT], count[MARKED], count[MEMO], count[AT]
     dicts, lists = count[DICTS], count[LISTS]
@@ -331,7 +334,7 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
         elif kind in (
             DO_LIST_OF,
             DO_DICT_OF,
-        ):  # all above the mark at once, as protocol 0 does it and some picklers always
+        ):  # a whole list or dict from the items above the mark: protocol 0, and some other picklers
             if not marked or (kind == DO_DICT_OF and (height - floor) % 2):
                 verdict = BROKEN
                 break

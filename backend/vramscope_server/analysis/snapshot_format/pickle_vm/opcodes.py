@@ -1,4 +1,4 @@
-"""The opcodes of pickle, by what the machine does with each; and the ways in which it ends."""
+"""The opcodes of pickle by their meaning for the machine, and the reasons for which it stops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
     DO_SETITEMS, DO_SETITEM, DO_MARK, DO_LIST, DO_APPENDS, DO_APPEND, DO_LONG, DO_TUPLE, DO_TUPLE1, DO_TUPLE2, DO_TUPLE3,
     DO_EMPTY_TUPLE, DO_CONST, DO_FLOAT, DO_PUT, DO_POP, DO_DUP, DO_STOP, DO_LIST_OF, DO_DICT_OF,
 ) = range(31)  # fmt: skip
-"""What an opcode does; LINE: its argument is a line of text (``pickle_lines``). Up to PERSISTENT the machine does none."""
+"""Meaning of an opcode. The machine runs none of those up to PERSISTENT. LINE: the argument is a line of text
+(``text_protocols``)."""
 _NAMES: Final = {
     DO_GLOBAL: "GLOBAL STACK_GLOBAL INST", DO_LINE: "INT LONG FLOAT STRING UNICODE GET PUT",
     DO_PERSISTENT: "PERSID BINPERSID", DO_IGNORED: "PROTO FRAME", DO_GET: "BINGET LONG_BINGET",
@@ -33,7 +34,7 @@ _LENGTH_BYTES: Final = {
 
 kind_of: Final = np.full(256, DO_UNKNOWN, np.int64)
 argument_of: Final = np.zeros(256, np.int64)
-"""Bytes of an opcode's argument; below 0: the argument begins with a length of that many bytes."""
+"""Number of bytes of an opcode's argument. If negative, the argument begins with a length of that many bytes."""
 for _opcode in pickletools.opcodes:
     kind_of[ord(_opcode.code)] = _MEANING.get(_opcode.name, DO_REFUSED)
     if _opcode.arg is not None:  # an argument that is a line has no length here
@@ -42,5 +43,17 @@ OPCODE_TRUE, OPCODE_FALSE, OPCODE_SIGNED = 0x88, 0x89, 0x4A
 NAME_OF: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 
 DONE, MORE, ROOM, FORBIDDEN, FOREIGN, ELSEWHERE, BROKEN, FIELD, CHANGED, DEEP, LINE = range(11)
-"""How a run ends. MORE: bytes are wanted; ROOM: rows; FIELD: a value that cannot be; CHANGED: what was read is altered; LINE:
-an opcode with a line of text, which must be rewritten."""
+"""Reason for which a run stops:
+
+DONE        the pickle has ended
+MORE        more bytes are needed
+ROOM        a table needs more rows
+FORBIDDEN   an opcode that plain data does not need
+FOREIGN     an opcode that imports a name
+ELSEWHERE   an opcode that refers to an object outside of the pickle
+BROKEN      the pickle is damaged
+FIELD       a field has an invalid value
+CHANGED     a dict or list was changed after its use
+DEEP        objects are nested too deeply
+LINE        an opcode has a line of text, and must be rewritten first
+"""

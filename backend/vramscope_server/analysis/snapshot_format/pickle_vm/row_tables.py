@@ -1,4 +1,4 @@
-"""Words, pools, frames and stacks in the tables, each once: found again by their hash."""
+"""Stores words, pools, frames and stacks in the tables without duplicates, which are found by hash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _hashed(mixed: Any, number: Any) -> Any:
 
 @lean
 def word_of(count: Any, word_ends: Any, text: Any, word_slots: Any, data: Any, begin: int, end: int) -> Any:
-    """The number of a word, a new one if it is not known yet. There must be room."""
+    """Return the number of a word, and add the word if it is new. Requires enough room."""
     mask = len(word_slots) - 1
     slot = _hashed_bytes(count[SEED], data, begin, end) & mask
     while word_slots[slot] >= 0:
@@ -100,7 +100,7 @@ def _hashed_stack(seed: int, flat: Any, begin: int, length: int) -> Any:
 
 @lean
 def stack_of(t: Any, begin: int, length: int) -> Any:
-    """The stack of these frames. Where it is known, frames at the end of ``flat`` are taken back."""
+    """Return the number of the stack with these frames. If it is known, frames at the end of ``flat`` are removed again."""
     mask = len(t.stack_slots) - 1
     slot = _hashed_stack(t.count[SEED], t.flat, begin, length) & mask
     while t.stack_slots[slot] >= 0:
@@ -126,7 +126,7 @@ def stack_of(t: Any, begin: int, length: int) -> Any:
 
 @lean_entry
 def refilled(t: Any, what: int) -> None:
-    """Enters all rows into new slots."""
+    """Insert all rows into new hash slots."""
     if what == WORDS:
         mask = len(t.word_slots) - 1
         for number in range(t.count[WORDS]):
@@ -163,7 +163,7 @@ def refilled(t: Any, what: int) -> None:
 
 @lean_entry
 def prepared(t: Any, words: Any, ends: Any) -> None:
-    """Enters the known words and the default pool."""
+    """Add the known words and the default pool."""
     low = 0
     for end in ends:
         word_of(t.count, t.word_ends, t.text, t.word_slots, words, low, end)

@@ -1,6 +1,6 @@
-"""What a snapshot becomes while it is read: tables of numbers that grow, in place of the objects that a pickle makes.
+"""Tables of numbers that hold a snapshot while it is read, instead of the objects that a pickle would create.
 
-An item is one number: what it is in its lowest bits, and above them a whole number, or a row of a table.
+An item is one number. Its lowest bits are the type. The other bits are an integer, or a row of a table.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ import numpy.typing as npt
 from vramscope.protocol.window import ACTIONS, STATES
 
 INTEGER, WORD, LIST, DICT, POOL, WIDE, CONSTANT, NOTHING = range(8)
-"""What an item is. POOL: a tuple of two whole numbers; WIDE: a float, or what 61 bits do not hold."""
+"""Types of items. POOL: a tuple of two integers; WIDE: a float, or an integer of more than 61 bits."""
 TAG_BITS: Final = 3
 NONE, TRUE, FALSE, OTHER_TUPLE = range(4)
-"""The constants."""
+"""Values of an item of type CONSTANT. OTHER_TUPLE: any tuple but a pool."""
 NEW, OTHER, FRAME, ANNOTATION, SEGMENT, BLOCK, EVENT = range(8, 15)
-"""What a dict is, by its keys; of several the last. NEW: still empty; OTHER: its pairs are kept as they are."""
+"""Kinds of dicts, determined by their keys. If several kinds match, the last one counts. NEW: the dict is empty so far; OTHER:
+its pairs are kept as they are."""
 KIND_BITS: Final = 4
 USED_FRAME: Final = 1 << 61
-"""Marks a frame in ``dicts`` that is in a list already."""
+"""Mark of a frame in ``dicts`` that is in a list already."""
 EMPTY_LIST, FRAMES_LIST, STACK_LIST, ROWS_LIST = range(4)
-"""What a list holds: nothing; frames; frames, done, and so a stack; any things, in runs of following rows."""
+"""Contents of a list: nothing; frames; frames that are complete and stored as a stack; any items, in runs of consecutive rows."""
 TOO_LARGE, WHOLE, FLOAT, UNSIGNED = range(4)
-"""What a wide item is. UNSIGNED: a whole number from 2**63 up to 2**64; as TOO_LARGE, its lowest 64 bits are kept."""
+"""Types of wide items. UNSIGNED: an integer from 2**63 to below 2**64; TOO_LARGE: any other, of which the lowest 64 bits are
+kept."""
 MISSING: Final = -(1 << 63)
 """Value of a field that is missing."""
 BEYOND: Final = MISSING + 1
 """Value of a field that is present and above the possible range."""
 BEYOND_KIND: Final = 16
-"""Marks a value above the possible range in ``unknown``, added to the kind of its owner."""
+"""Added to the kind in ``unknown`` for values that are out of range."""
 
 _STATES: Final = (*STATES, "active_awaiting_free")
 _VALUES: Final = ("small", "large", "", "N/A", "START", "END", "real_size")
@@ -51,16 +53,16 @@ FIELDS: Final = {
         "forward_frames", "pool_id",
     ),
 }  # fmt: skip
-"""Known here; of events, blocks and segments others are counted."""
+"""Known fields. Unknown fields of events, blocks and segments are counted."""
 _TELLING: Final = {
     FRAME: ("filename", "line"), ANNOTATION: ("stage",), SEGMENT: ("total_size", "segment_type", "blocks"),
     BLOCK: ("state",), EVENT: ("action",),
 }  # fmt: skip
-"""Keys by which a dict is known for what it is."""
+"""Keys that determine the kind of a dict."""
 KNOWN_WORDS: Final = tuple(
     dict.fromkeys((*ACTIONS, *_STATES, *_VALUES, *itertools.chain.from_iterable(FIELDS.values())))
 )
-"""Words whose numbers stand fixed, actions first: their codes are their numbers."""
+"""Words with fixed numbers. Actions come first, so that their numbers are their codes."""
 WORD_NUMBER: Final = {word: at for at, word in enumerate(KNOWN_WORDS)}
 FIRST_STATE: Final = WORD_NUMBER[STATES[0]]
 
@@ -73,7 +75,7 @@ for _kind, _words in FIELDS.items():
 
 
 class Tables(NamedTuple):
-    """Arrays of a fixed length, of which the rows up to ``Count`` are in use. What holds ``slots`` finds rows by their hash."""
+    """Arrays with spare rows; ``count`` has the number of used rows. Arrays named ``..._slots`` find rows by their hash."""
 
     count: Any
     stack: Any
@@ -83,13 +85,13 @@ class Tables(NamedTuple):
     text: Any
     word_slots: Any
     wide: Any
-    """(TOO_LARGE, WHOLE, FLOAT or UNSIGNED; the number, or the float's bits)"""
+    """(TOO_LARGE, WHOLE, FLOAT or UNSIGNED; the number, or the bits of the float)"""
     dicts: Any
-    """Row << 4 | kind; for OTHER the row is its newest pair, or -1."""
+    """Row << 4 | kind. The row of a dict of kind OTHER is its newest pair, or -1."""
     lists: Any
-    """(length << 2 | what it holds; first and last run, or begin among ``flat``, or stack)"""
+    """(length << 2 | contents; first and last run, or start in ``flat``, or stack)"""
     runs: Any
-    """(row << 4 | kind, or item's number << 4 | tag; how many that follow each other; next run of the list)"""
+    """(row << 4 | kind, or number of the item << 4 | tag; number of consecutive rows; next run of the list)"""
     pairs: Any
     """(key, value, earlier pair)"""
     pools: Any
@@ -99,7 +101,7 @@ class Tables(NamedTuple):
     frame_slots: Any
     flat: Any
     stacks: Any
-    """(begin among ``flat``, length)"""
+    """(start in ``flat``, length)"""
     stack_slots: Any
     action: Any
     address: Any
@@ -109,23 +111,28 @@ class Tables(NamedTuple):
     pool: Any
     stack_of: Any
     segments: Any
-    """(device, address, size, stream, large, pool, expandable, list of blocks); large: -2 and less is a word not known here"""
+    """(device, address, size, stream, large, pool, expandable, list of blocks). ``large`` is -2 or less for an unknown word."""
     blocks: Any
-    """(address, size, requested, state, stack); a state below 0 is a word not known here"""
+    """(address, size, requested, state, stack). The state is negative for an unknown word."""
     labels: Any
-    """(event, word of the field, number of a word or list): what few events have"""
+    """(event, word of the field, number of a word or list), for optional fields that few events have."""
     annotations: Any
-    """(1 if it ends here, device, nanoseconds, word); -1 is unknown"""
+    """(1 for an end and 0 for a start, device, nanoseconds, word); -1 is unknown."""
     unknown: Any
-    """(kind, word, times) of fields and actions that are not known here, and of fields that are beyond what can be"""
+    """(kind, word, number of times) of unknown fields and actions, and of values that are out of range."""
 
 
 (
     AT, HEIGHT, MARKED, MEMO, WORDS, TEXT, WIDES, DICTS, LISTS, RUNS, PAIRS, POOLS, FRAMES, FLAT, STACKS, EVENTS,
     SEGMENTS, BLOCKS, LABELS, ANNOTATIONS, UNKNOWN, NEED, FAULT_WORD, FAULT_ITEM, FAULT_KIND, SEED, COUNTS,
 ) = range(27)  # fmt: skip
-"""Positions in ``Tables.count``. AT: in the bytes; NEED: rows or bytes that were wanted; FAULT: what was wrong; SEED: of the
-hashes, drawn for each file, so that nobody can craft words that all collide."""
+"""Positions in ``Tables.count``.
+
+AT      position in the bytes
+NEED    number of rows or bytes that were needed
+FAULT   word, item and kind of an invalid field
+SEED    seed of the hashes, random for each file, so that nobody can craft words that all collide
+"""
 
 _GROUPS: Final[dict[int, tuple[str, ...]]] = {
     HEIGHT: ("stack",), MARKED: ("marks",), MEMO: ("memo",), WORDS: ("word_ends", "word_slots"), TEXT: ("text",),
@@ -135,7 +142,7 @@ _GROUPS: Final[dict[int, tuple[str, ...]]] = {
     SEGMENTS: ("segments",), BLOCKS: ("blocks",), LABELS: ("labels",), ANNOTATIONS: ("annotations",),
     UNKNOWN: ("unknown",),
 }  # fmt: skip
-"""Arrays that have one row each for what is counted."""
+"""Arrays that grow together, by their position in ``Tables.count``."""
 _WIDTHS: Final = {
     "wide": 2, "lists": 3, "runs": 3, "pairs": 3, "pools": 2, "frames": 3, "stacks": 2, "segments": 8, "blocks": 5,
     "labels": 3, "annotations": 4, "unknown": 3,
@@ -147,11 +154,11 @@ _FIRST_ROWS: Final = 4096
 
 
 class Grown(MemoryError):
-    """What the file holds takes more memory than it may."""
+    """The contents of the file would take more memory than allowed."""
 
 
 def made() -> Tables:
-    """Empty ones."""
+    """Return empty tables."""
     tables = Tables(
         count=np.zeros(COUNTS, np.int64),
         **{name: _array(name, _FIRST_ROWS) for names in _GROUPS.values() for name in names},
@@ -167,9 +174,9 @@ def _array(name: str, rows: int) -> npt.NDArray[Any]:
 
 
 def with_room(tables: Tables, what: int, rows: int, max_bytes: int) -> Tables:
-    """Returns the table with room for this many more rows. Raises Grown where all of them would take more than ``max_bytes``.
+    """Return the tables with room for this many more rows. Raises Grown if they would take more than ``max_bytes`` in total.
 
-    Grows in place, by a quarter at least: to copy a column would take its memory twice.
+    Columns grow in place, because a copy would take their memory twice, and by at least a quarter.
     """
     used = int(tables.count[what])
     capacity = used + max(rows, used // 4, _FIRST_ROWS)
@@ -188,7 +195,7 @@ def with_room(tables: Tables, what: int, rows: int, max_bytes: int) -> Tables:
 
 
 def words_of(tables: Tables, rows: Sequence[int] | npt.NDArray[Any]) -> list[str]:
-    """The words of these numbers."""
+    """Return the words with these numbers."""
     ends, text = tables.word_ends, tables.text
     return [
         text[(ends[at - 1] if at else 0) : ends[at]].tobytes().decode("utf-8", "replace")
