@@ -8,7 +8,7 @@ import { clockTicks, stepTicks, timeTicks } from "vramscope/series.js";
 import { setQuery } from "vramscope/store.js";
 
 const POINTS = 300;
-const GROWTH = 1.1; // a run that has grown by so much is fetched anew: in its first minute it soon outgrows the map
+const GROWTH = 1.1; // a run that has grown by this factor is fetched again: in its first minute it soon outgrows the map
 
 export class RunMap {
   length = Infinity; // of the axis when the rows were fetched
