@@ -1,8 +1,8 @@
-"""Curve of a trace: what was allocated after each event, and which allocation each change belongs to.
+"""Curve of a trace: allocated bytes after each event, and the allocation that each change belongs to.
 
-Allocated is what PyTorch calls so: blocks that the program holds, rounding included, from the event of the allocation to the
-one that frees it. A *moment* is the time after an event; -1 is before the first, so that a trace of n events has the
-moments -1 to n-1. A window ``first, end`` means the moments from ``first`` up to, and not including, ``end``.
+*Allocated* has PyTorch's meaning: blocks in use by the program, rounding included, from their allocation to their free. A
+*moment* is the time after an event. Moment -1 is before the first event, so a trace of n events has the moments -1 to n-1. A
+window ``first, end`` has the moments from ``first`` to below ``end``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ NEARLY: Final = 0.95
 
 @dataclass(frozen=True, eq=False)
 class AllocationCurve:
-    """Changes in the order of events; :func:`allocation_curve` makes it."""
+    """Changes of the allocated bytes, in the order of events."""
 
     event: IntArray
     row: Rows
     """Rows of trace.lives."""
     change_bytes: IntArray
-    """Size of an allocation; minus the size at its end."""
+    """Size of the allocation at its start, and minus its size at its end."""
     there: IntArray
-    """Rows that were allocated before the first event."""
+    """Rows of trace.lives that were allocated before the first event."""
     there_bytes: IntArray
     allocated: IntArray
     """Allocated bytes after each event; element 0 is before the first event."""
@@ -47,16 +47,18 @@ class AllocationCurve:
 
     @property
     def end(self) -> int:
-        """One past the last moment."""
+        """The last moment plus one."""
         return len(self.allocated) - 1
 
     def peak(self, first: int, end: int) -> int:
-        """The moment of a window at which most was allocated; of several that are alike the last, of which most is known: a
-        training repeats itself, and stacks and modules come late in what the agent records."""
+        """Return the moment of a window with the most allocated bytes; of several equal ones the last.
+
+        Steps of a training are alike, and the agent records stacks and modules only in the later ones.
+        """
         return end - 1 - int(self.allocated[first + 1 : end + 1][::-1].argmax())
 
     def moments(self, first: int, end: int, points: int) -> IntArray:
-        """At most ``points`` moments of a window: of each stretch of equal length the highest, and the two ends beside."""
+        """Return the highest moment of each of at most ``points`` equal parts of a window, and its first and last moment."""
         edges = np.linspace(first + 1, end + 1, min(points, end - first) + 1).astype(np.int64)
         chosen = np.empty(len(edges) - 1, np.int64)
         _highest(self.allocated, edges, chosen)
@@ -64,7 +66,7 @@ class AllocationCurve:
 
 
 def allocation_curve(trace: Trace) -> AllocationCurve:
-    """Some 30 ns an event, and 40 bytes."""
+    """Compute the curve. Takes about 30 ns and 40 bytes for each event."""
     lives, count = trace.lives, len(trace.events)
     there = np.flatnonzero((lives.alloc_event < 0) & (lives.free_requested_event > BEFORE))
     there_bytes = lives.size_bytes[there]
@@ -75,13 +77,13 @@ def allocation_curve(trace: Trace) -> AllocationCurve:
 
 
 def stacks_from(trace: Trace) -> int | None:
-    """The first event with a stack; None: there is none. The agent records stacks in a part of its window only."""
+    """Return the first event with a stack; None without one. The agent records stacks in a part of a window only."""
     found = np.flatnonzero(trace.events.stack >= 0)
     return int(found[0]) if len(found) else None
 
 
 def shown_first(curve: AllocationCurve, stacks: int | None) -> int:
-    """Where to look first: the peak, or a moment nearly as high from which on stacks were recorded."""
+    """Return the moment to show first: the peak, or an almost equal peak in the part with stacks. ``stacks``: its start."""
     peak = curve.peak(BEFORE, curve.end)
     if stacks is None or peak >= stacks:
         return peak
@@ -90,7 +92,7 @@ def shown_first(curve: AllocationCurve, stacks: int | None) -> int:
 
 
 def alive(trace: Trace, moment: int) -> IntArray:
-    """Rows of trace.lives that are allocated at a moment, in the order of their birth."""
+    """Return the rows of trace.lives that are allocated at a moment, in the order of their allocation."""
     lives = trace.lives
     rows: IntArray = np.flatnonzero((lives.alloc_event <= moment) & (lives.free_requested_event > moment))
     return rows
@@ -108,7 +110,7 @@ class EventMoment(TypedDict):
 
 
 def describe_event(trace: Trace, moment: int) -> EventMoment:
-    """A moment in words and numbers; None is unknown."""
+    """Return step, phase, module and time of a moment. None is unknown."""
     events = trace.events
     if not len(events):
         return {"event": moment, "step": None, "phase": None, "module": None, "seconds": None}
@@ -126,7 +128,7 @@ def describe_event(trace: Trace, moment: int) -> EventMoment:
 
 @entry
 def _highest(values: Any, edges: Any, chosen: Any) -> None:
-    """The position of the highest value between each two edges, the last of several."""
+    """Find the position of the highest value between each two edges; of several equal ones the last."""
     for part in range(len(edges) - 1):
         best = edges[part]
         for at in range(edges[part], edges[part + 1]):
@@ -137,7 +139,10 @@ def _highest(values: Any, edges: Any, chosen: Any) -> None:
 
 @entry
 def _changes(alloc: Any, requested: Any, size: Any, count: int, before_bytes: int) -> Any:
-    """(event, row, bytes) of each begin and end, in the order of events and begins first; what is allocated after each event."""
+    """Return (event, row, bytes) of each allocation and free, and the allocated bytes after each event.
+
+    Changes are in the order of events. At one event allocations come before frees.
+    """
     at = np.zeros(count + 1, np.int64)
     for life in range(len(alloc)):
         if requested[life] > alloc[life]:

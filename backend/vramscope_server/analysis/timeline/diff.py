@@ -1,4 +1,4 @@
-"""Two moments: what is alive at the second and not at the first, and the reverse, by the line that asked for it."""
+"""Compares two moments of a trace: allocations that exist at only one of them, by group."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class BetweenMoments(TypedDict):
 
 
 def between(trace: Trace, grouping: Grouping, a: int, b: int) -> BetweenMoments:
-    """``allocated(b) - allocated(a)`` is what appeared less what went, to the byte. 10 ns a row of trace.lives."""
+    """Compare moment ``b`` with moment ``a``. Takes 10 ns for each row of trace.lives.
+
+    ``allocated(b) - allocated(a)`` equals the bytes in ``appeared`` minus the bytes in ``gone``.
+    """
     at_a, at_b = alive(trace, a), alive(trace, b)
     size = trace.lives.size_bytes
 

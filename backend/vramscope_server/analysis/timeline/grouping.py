@@ -1,6 +1,6 @@
 """Groups allocations by category, by the user's source line, by module or by phase.
 
-All groups of a trace are ranked once, by what they hold at its peak: a group keeps its place and its colour in every window.
+All groups of a trace are ranked once, by their bytes at its peak. So a group has the same place and colour in every window.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ EARLIER, OTHER = "before the recording", "other"
 _STACKED: Final = (
     "unknown", "workspaces", "parameters", "buffers", "optimizer", "gradients", "activations", "input", "temporaries",
 )  # fmt: skip
-"""Categories from the bottom up: long-lived ones lie under short-lived ones."""
+"""Categories from the bottom up: long-lived ones are below short-lived ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """The groups of all allocations of a trace, in the order in which they are stacked, from the bottom up."""
+    """The groups of a trace, in their order in the stack from the bottom up."""
 
     by: str
     names: list[str]
     group: Ids
     """Group of each row of trace.lives."""
     rank: IntArray
-    """Rank of each group: 0 is the largest at the peak; -1: always a series of its own, such as memory from before the
-    trace."""
+    """Rank of each group by its bytes at the peak, from 0. -1: a group that always has its own series, such as memory from
+    before the recording."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -54,7 +54,7 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The groups of one picture: at most MOST_SERIES, the rest joined into "other", which comes last."""
+    """The series of one picture: at most MOST_SERIES. The last one, "other", combines all further groups."""
 
     names: list[str]
     keys: list[str]
@@ -71,7 +71,7 @@ class Series:
 
 
 def grouping_of(trace: Trace, curve: AllocationCurve, by: By) -> Grouping:
-    """Some 50 ns a row; for sites and modules beside that what their names take."""
+    """Group all allocations. Takes about 50 ns for each row of trace.lives, plus the time for names of lines and modules."""
     names, group = _MAKERS[by](trace)
     used, group = numbered(group)
     names = [names[at] for at in used]
@@ -91,7 +91,10 @@ def grouping_of(trace: Trace, curve: AllocationCurve, by: By) -> Grouping:
 
 
 def series_of(grouping: Grouping, held_bytes: IntArray) -> Series:
-    """The series of a picture in which the groups hold so much at its highest moment: the largest, in their own order."""
+    """Return the series of a picture: its largest groups, in the order of the grouping.
+
+    held_bytes   bytes of each group at the picture's highest moment
+    """
     count = len(grouping)
     kept = np.arange(count)
     if count > MOST_SERIES:
@@ -123,7 +126,7 @@ def _key(grouping: Grouping, at: int) -> str:
     return f"series-{int(grouping.rank[at]) % (MOST_SERIES - 2)}"
 
 
-# ---- the four ways ----
+# ---- the four kinds of groups ----
 
 
 def _by_category(trace: Trace) -> tuple[list[str], IntArray]:
@@ -136,7 +139,7 @@ def _by_phase(trace: Trace) -> tuple[list[str], IntArray]:
 
 
 def _by_site(trace: Trace) -> tuple[list[str], IntArray]:
-    """The user's line; without a stack, the phase: PyTorch's autograd threads run no Python."""
+    """Group by the user's line. Allocations without a stack are grouped by phase: PyTorch's autograd threads run no Python."""
     sites = sites_of(trace)
     frame = np.full(len(sites.stack), -1, np.int64)
     known = sites.stack >= 0
@@ -149,7 +152,7 @@ def _by_site(trace: Trace) -> tuple[list[str], IntArray]:
 
 
 def _by_module(trace: Trace) -> tuple[list[str], IntArray]:
-    """Names cut to the depth at which they can still be told apart; without a module, the phase."""
+    """Group by module name, cut to the deepest level that has few enough names. Without a module, group by phase."""
     lives, events = trace.lives, trace.events
     module = np.full(len(lives), -1, np.int64)
     made = lives.alloc_event >= 0
@@ -179,7 +182,7 @@ def _phases(trace: Trace, unknown: int, earlier: int) -> IntArray:
 
 
 def cut_to(modules: list[str], most: int) -> tuple[list[str], IntArray]:
-    """Dotted names at the deepest level with at most ``most`` of them (the first level, where there are more anyway)."""
+    """Cut dotted names to the deepest level with at most ``most`` different ones, or to the first level if all have more."""
     parts = [name.split(".") for name in modules]
     for depth in range(max(map(len, parts), default=1), 0, -1):
         names, code = at_depth(parts, depth)
@@ -189,7 +192,7 @@ def cut_to(modules: list[str], most: int) -> tuple[list[str], IntArray]:
 
 
 def at_depth(parts: list[list[str]], depth: int) -> tuple[list[str], IntArray]:
-    """Distinct names cut to this many parts, and the index of each name's cut form."""
+    """Return the different names after a cut to this many parts, and the position of each name's cut form among them."""
     places: dict[str, int] = {}
     code = [places.setdefault(".".join(one[:depth]), len(places)) for one in parts]
     return list(places), np.array(code, np.int64)

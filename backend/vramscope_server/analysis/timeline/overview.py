@@ -1,7 +1,7 @@
-"""The overview: allocated bytes through a window, stacked by group.
+"""Overview of a window: allocated bytes over time, stacked by group.
 
-Each point is the highest moment of its stretch, with what every series held at this very moment: so the top of the stack is
-the allocator's allocated bytes, to the byte, and never lower than what it really reached.
+Each point is the highest moment of its part of the window, with the bytes of every series at that moment. So the top of the
+stack is exact, and no peak is lost.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vramscope_server.analysis.timeline.grouping import Grouping, Series, series
 
 POINTS: Final = 1000
 MOST_CYCLES: Final = 60
-"""Rises and falls of a window that are drawn one by one. More would be too narrow to tell apart."""
+"""Maximum number of rises and falls in a window that are drawn one by one. More would be too narrow to distinguish."""
 LEAST_POINTS: Final = 40
 
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """Arrays over the chosen moments."""
+    """Values at the chosen moments of a window."""
 
     first: int
     end: int
@@ -37,15 +37,18 @@ class Overview:
     peak: int
     """Highest moment of the window, one of the chosen moments."""
     joined_cycles: int = 0
-    """Rises and falls that are drawn at their highest moments only; 0: all are drawn."""
+    """Number of rises and falls if only their highest moments are drawn; 0 if all are drawn."""
 
 
 def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
-    """The moments ``first`` to ``end`` - 1 at no more than ``points`` of them (and the two ends). 5 ns an event up to ``end``."""
+    """Return the overview of the window ``first, end`` with at most ``points`` moments, plus its two ends.
+
+    Takes 5 ns for each event before ``end``.
+    """
     moment = curve.moments(first, end, points)
     cycles = cycles_of(curve.allocated[moment + 1])
     if joined := cycles > MOST_CYCLES:
-        moment = curve.moments(first, end, max(LEAST_POINTS, cycles // 2))  # each stretch has a whole rise and fall
+        moment = curve.moments(first, end, max(LEAST_POINTS, cycles // 2))  # each part has a whole rise and fall
     peak = curve.peak(first, end)
     of_groups = held_by(curve, grouping.group, len(grouping), np.array([peak]))[:, 0]
     series = series_of(grouping, of_groups)
@@ -64,9 +67,9 @@ def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, p
 
 
 def cycles_of(allocated: IntArray) -> int:
-    """How often a curve rises above 60 % of its usual range and falls below 40 %.
+    """Return how often a curve rises above 60 % of its usual range and then falls below 40 %.
 
-    The usual range leaves out the lowest and highest 5 %: the first step of a training begins much lower.
+    The usual range excludes the lowest and highest 5 %, because the first step of a training begins much lower.
     """
     low, high = np.percentile(allocated, (5, 95))
     if high <= low:
@@ -78,7 +81,7 @@ def cycles_of(allocated: IntArray) -> int:
 
 
 def held_by(curve: AllocationCurve, group: Any, count: int, moments: IntArray) -> IntArray:
-    """What each group of rows holds at some moments, which rise: shape (groups, moments)."""
+    """Return the bytes of each group at these moments, which must be sorted. Shape (groups, moments)."""
     out = np.zeros((count, len(moments)), np.int64)
     _walk(curve.event, curve.row, curve.change_bytes, curve.there, curve.there_bytes, group, moments, out)
     return out

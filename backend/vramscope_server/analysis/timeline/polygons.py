@@ -1,7 +1,7 @@
-"""The allocations of a window one by one: the largest as polygons, stacked; all smaller ones as one band on top of them.
+"""Draws the largest allocations of a window as stacked polygons, and all smaller ones as one band on top of them.
 
-The stack goes by series, in a series by birth, so that the picture is the overview's with borders drawn in. When one below
-ends, all above it come down; such a step is drawn once it amounts to what the eye can see.
+The stack is sorted by series, and by age within a series, as in the overview. If an allocation ends, all above it move down.
+Such a step is drawn only if it is large enough to be seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 MOST_DRAWN: Final = 2000
 """Maximum number of polygons in a picture. A browser pans 2,000 at 60 frames a second, and 20,000 at 10."""
 MOST_STEPS: Final = 5_000
-"""Maximum number of vertices steps in all polygons together; above it the smallest drawn step grows."""
+"""Maximum number of steps in all polygons together, besides two for each polygon. Above it, the minimum height of a drawn step
+is doubled."""
 _VISIBLE: Final = 1 / 1000
 """Minimum height as a fraction of the picture: below it a polygon is thinner than a pixel."""
 BAND_POINTS: Final = 1000
@@ -32,7 +33,7 @@ BAND_POINTS: Final = 1000
 
 @dataclass(frozen=True, eq=False)
 class DrawnAllocations:
-    """Which allocations of a window are drawn, from the bottom up."""
+    """The allocations of a window that are drawn one by one, from the bottom up."""
 
     first: int
     end: int
@@ -41,25 +42,25 @@ class DrawnAllocations:
     """Rows of trace.lives."""
     of_series: IntArray
     left_out: int
-    """Number of allocations in the window that are not drawn one by one."""
+    """Number of other allocations in the window: those in the band."""
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """The polygons of the drawn ones, and the band."""
+    """Polygons of the drawn allocations, and the band of all others."""
 
     drawn: DrawnAllocations
     polygon: IntArray
     """Position of each step's allocation among ``drawn.rows``, rising; the steps of one allocation are in event order."""
     event: IntArray
-    """Event of each step: from this moment on the allocation lies at ``bottom_bytes``."""
+    """Event of each step. From this moment on the bottom of the allocation is at ``bottom_bytes``."""
     bottom_bytes: IntArray
     begin: IntArray
     """First moment of each drawn allocation within the window."""
     until: IntArray
     """Moment at which each drawn allocation ends (exclusive)."""
     moment: IntArray
-    """Moments at which the band is sampled: the highest ones."""
+    """Moments at which the band is drawn: the highest one of each part of the window."""
     drawn_bytes: IntArray
     """Bytes of the drawn allocations at these moments."""
     allocated: IntArray
@@ -68,7 +69,7 @@ class Picture:
 
 
 def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
-    """The window's largest allocations, by bytes times events within it. 10 ns a row of trace.lives."""
+    """Choose the window's largest allocations, by bytes times events in the window. Takes 10 ns for each row of trace.lives."""
     lives = trace.lives
     inside = np.flatnonzero(
         (lives.alloc_event < end)
@@ -88,7 +89,7 @@ def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: in
 
 
 def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) -> Picture:
-    """Some 5 ns for each change of a drawn one and each other that is drawn above it: 40 ms at most."""
+    """Stack the drawn allocations. Each start or end takes about 5 ns for each allocation above it: at most 40 ms in total."""
     lives, rows = trace.lives, drawn.rows
     begin = np.maximum(lives.alloc_event[rows], drawn.first)
     until = np.minimum(lives.free_requested_event[rows], drawn.end)
@@ -122,9 +123,9 @@ def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) ->
 
 
 def outlines(picture: Picture, size_bytes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """All polygons as corners, one after the other: (x, y, where each begins and the last ends).
+    """Return the corners of all polygons as (x, y, position of each polygon's first corner, and the end).
 
-    ``size_bytes``: of each drawn one. Each goes forth along its bottom and back along its top.
+    Corners go from left to right along the bottom, and back along the top. ``size_bytes``: size of each drawn allocation.
     """
     starts = np.searchsorted(picture.polygon, np.arange(len(picture.drawn.rows) + 1))
     steps = np.diff(starts)
@@ -151,7 +152,10 @@ def _corners(starts: Any, corners: Any, event: Any, bottom: Any, until: Any, siz
 def _stack(
     begin: Any, until: Any, size: Any, order: Any, tolerance: float, polygon: Any, event: Any, bottom: Any
 ) -> int:
-    """Fills the steps; ``order`` sorts begins and ends together by their events. Returns how many, or all that fit."""
+    """Fill in the steps, and return their number. If there are more than fit, return the number that fits.
+
+    ``order`` sorts the starts and ends of all allocations together by event.
+    """
     count = len(size)
     there = np.zeros(count, np.bool_)
     at, shown = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -161,7 +165,7 @@ def _stack(
         one = order[place] % count
         now = begin[one] if order[place] < count else until[one]
         lowest = count
-        # all that happens at one event, then how everything lies after it
+        # First all starts and ends of one event, then the new positions.
         while place < len(order):
             one = order[place] % count
             born = order[place] < count

@@ -1,6 +1,7 @@
-"""What the timeline of a trace is drawn from, kept in the folder of its columns (``column_store``) and mapped again.
+"""Caches the data of a trace's timeline on disk: the curve, and the groups of its allocations by line and by category.
 
-Of ten million events it takes seconds to compute: the curve, and which group each allocation belongs to by line and by category.
+Computing them takes seconds for ten million events. The files are in the folder of the trace (``column_store``), and are mapped
+into memory.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
 KEPT: Final[tuple[By, ...]] = ("site", "category")
-"""What the pages ask first; by phase and by module it is quickly worked out."""
+"""Cached groupings: those that the pages show first. Groupings by phase and by module are computed quickly."""
 
 
 def save_pictures(trace: Trace, folder: Path) -> None:
-    """Some 0.4 µs and 45 bytes of memory an event more. Raises OSError where the disk does not take it."""
+    """Compute and save the data. Takes about 0.4 µs and 45 bytes of memory per event. Raises OSError if writing fails."""
     curve = allocation_curve(trace)
     for one in fields(AllocationCurve):
         save_column(folder / f"course.{one.name}.npy", getattr(curve, one.name))
@@ -35,7 +36,8 @@ def save_pictures(trace: Trace, folder: Path) -> None:
 
 
 def load_pictures(folder: Path) -> tuple[AllocationCurve, list[Grouping]] | None:
-    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as column_store.load."""
+    """Load the saved data; None in folders of earlier versions, which have none. Raises OSError and ValueError, as
+    column_store.load does."""
     if not (folder / f"names.{KEPT[-1]}.json").exists():
         return None
     curve = AllocationCurve(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(AllocationCurve)})

@@ -1,4 +1,4 @@
-"""Which setting to take: what each risks, with the source, and which one wins on the smallest device with the least risk."""
+"""Recommends an allocator setting: the one with the smallest device need, and the least risk among equally good ones."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ MUCH_FRACTION: Final = 0.1
 """Minimum saving as a fraction of reserved memory where there is room: cached memory is returned when it is needed."""
 
 LEAST_EVENTS: Final = 20
-"""Events from which a recording may say something about other settings. A training step has hundreds."""
+"""Minimum number of events for a recommendation. A training step has hundreds."""
 COVERED_FRACTION: Final = 0.05
-"""By how much the run may have reserved more than the recording: more in small blocks is free in any training."""
+"""Maximum excess of the run's peak reserved over the recording's. Every training has more than this free in small blocks."""
 
 
 @dataclass(frozen=True)
 class Risk:
-    """What a setting may cost."""
+    """Possible disadvantage of a setting."""
 
     level: int
-    """0: nothing is known; 1: small; 2: may slow the run; 3: do not use it"""
+    """0: none known; 1: small; 2: may slow the run down; 3: do not use this setting."""
     words: str
     source: str
-    """An address, or ""."""
+    """Address of the source; "" without one."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do."""
+    """A setting, or the advice to keep the recorded ones."""
 
     conf: str | None
     """Value for PYTORCH_CUDA_ALLOC_CONF; None: keep the recorded settings."""
@@ -47,14 +47,14 @@ class Recommendation:
 
 
 class Candidate(Protocol):
-    """What the choice needs to know of a row of a sweep."""
+    """Properties of a row of a sweep that the recommendation needs."""
 
     @property
     def conf(self) -> str: ...
     @property
     def smallest_device_bytes(self) -> int | None: ...
     @property
-    def reserved_bytes(self) -> int: ...  # where there is room; at most, where it is not known
+    def reserved_bytes(self) -> int: ...  # on a device with room; an upper bound if unknown
     @property
     def uncertainty_bytes(self) -> int: ...
     @property
@@ -66,7 +66,7 @@ class Candidate(Protocol):
 
 
 def risk_of(settings: AllocatorSettings) -> Risk:
-    """The gravest risk of these settings."""
+    """Return the most serious risk of these settings."""
     default = AllocatorSettings()
     splits = settings.max_split_bytes != default.max_split_bytes
     if splits and settings.expandable_segments:
@@ -125,7 +125,7 @@ def risk_of(settings: AllocatorSettings) -> Risk:
 
 
 def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | None) -> Recommendation | None:
-    """Recommendation of a recording that cannot support one; None where it can.
+    """Return a reason against a recommendation, if the recording does not support one; else None.
 
     recorded_bytes   peak reserved in the recording
     run_peak_bytes   peak reserved of the whole run; None if it is not known
@@ -143,7 +143,7 @@ def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | Non
 
 
 def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int | None = None) -> Recommendation:
-    """The setting that avoids a failure, or saves at least 2 % of the device for certain; of equally good ones the least risk.
+    """Recommend the setting that avoids a failure, or certainly saves at least 2 % of the device. Prefer less risk.
 
     total_bytes   bytes of the device; None: unknown, the run's own need is taken instead
     """
@@ -180,7 +180,10 @@ def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int
 
 
 def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> str:
-    """What is reserved and not needed is given back before the run dies; until then nothing else on the device can have it."""
+    """Return a sentence on the reserved memory of a device with room; "" if another setting does not lower it much.
+
+    PyTorch returns unneeded cached memory before a run fails, but until then other processes cannot use it.
+    """
     safe = [one for one in others if one.risk.level < 2 and one.smallest_device_bytes is not None]
     least = min(safe, key=lambda one: one.reserved_bytes, default=recorded)
     if recorded.reserved_bytes - least.reserved_bytes <= MUCH_FRACTION * recorded.reserved_bytes:
@@ -192,7 +195,7 @@ def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> st
 
 
 def _sizes(size: int, device: int) -> str:
-    """``1.5 GiB instead of 2.0 GiB``; in MiB where both would read the same."""
+    """Format two sizes as ``1.5 GiB instead of 2.0 GiB``, in MiB if both would look the same."""
     words, other = amount(size), amount(device)
     if words == other:
         words, other = f"{size / (1 << 20):,.0f} MiB", f"{device / (1 << 20):,.0f} MiB"

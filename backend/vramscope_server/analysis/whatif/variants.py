@@ -1,8 +1,8 @@
-"""How to replay a trace under settings that are not the recorded ones, where it begins in the middle of a training.
+"""Ways to replay a trace under other settings if its recording starts in the middle of a training.
 
-What was there at the beginning was laid out by the recorded settings; under others it would lie elsewhere, and where is not
-known. So its blocks are allocated again, and other layouts show how much depends on that. Measured
-(docs/fragmentation.md): running such a window several times over brings no other peaks, as the first time is like the others.
+The recorded settings determined the layout of the initial blocks. Under other settings it would differ in an unknown way. So a
+replay allocates these blocks again, and replays with other layouts show how much the result depends on this assumption.
+Repeating a window several times does not change its peaks (measured, docs/fragmentation.md).
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class ReplayVariant:
 
     program: Program
     initial: InitialState | None
-    """State at the start; None: the program allocates what was there."""
+    """State at the start; None if the program allocates the initial blocks itself."""
 
 
 @dataclass(frozen=True)
 class ReplayVariants:
-    """The way by which it is predicted, and others that could be as true."""
+    """The replay that gives the prediction, and equally plausible ones."""
 
     predicted: ReplayVariant
     afresh: ReplayVariant
-    """Replay from an empty allocator: what a smaller device would have to bear from its first allocation on."""
+    """Replay from an empty allocator. It includes the allocation of the initial blocks, which must fit on a smaller device."""
     others: tuple[ReplayVariant, ...]
     """Equally plausible replays: other allocation orders, and earlier or later completion on other streams."""
     kept: ReplayVariant | None
@@ -64,14 +64,14 @@ class ReplayVariants:
     missed_bytes: int
     """Bytes by which the recorded peak exceeds that of ``afresh`` under the recorded settings; negative: below it."""
     words: str
-    """Assumption in words; "": none."""
+    """Assumption as a sentence; "" if there is none."""
     to_a_segment: bool = False
-    """True if a peak may differ by a segment per heap, because a block lies elsewhere."""
+    """True if a peak may differ by one segment per heap, because blocks may have other positions."""
 
 
 @lru_cache(maxsize=8)
 def variants_of(trace: Trace, *, own: bool) -> ReplayVariants:
-    """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
+    """Return the ways to replay a trace. ``own``: with the recorded settings, so the initial blocks keep their positions."""
     program = derivation_of(trace).program
     began = beginning_of(trace)
     ways = _ways(trace, began)
@@ -90,14 +90,17 @@ def variants_of(trace: Trace, *, own: bool) -> ReplayVariants:
 
 @lru_cache(maxsize=4)
 def _ways(trace: Trace, began: WindowStart | None) -> list[Program]:
-    """The program with what was there asked for as it may have been, and what waits done at other times: the likeliest first."""
+    """Return plausible programs, the most likely first.
+
+    They differ in the order in which the initial blocks are allocated, and in the time at which pending frees complete.
+    """
     program = derivation_of(trace).program
     ways = [program]
     if began is not None:
-        ways = [_anew(program, order) for order in began.orders]
+        ways = [_reordered(program, order) for order in began.orders]
     elif len(trace.beginning.segments):
         there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
-        ways += [_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
+        ways += [_reordered(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
     return ways + waiting(ways[0])
 
 
@@ -115,8 +118,8 @@ def _missed(trace: Trace, afresh: ReplayVariant) -> int:
     return int(reserved_after(trace).max()) - done.peak_reserved_bytes
 
 
-def _anew(program: Program, order: IntArray) -> Program:
-    """The same, with what was there at the beginning allocated in another order: positions among those allocations."""
+def _reordered(program: Program, order: IntArray) -> Program:
+    """Return the program with the initial blocks allocated in another order. ``order``: positions among these allocations."""
     first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
     rows = np.arange(len(program))
     rows[first] = first[order]
@@ -124,9 +127,9 @@ def _anew(program: Program, order: IntArray) -> Program:
 
 
 def waiting(program: Program) -> list[Program]:
-    """The same, with what other streams used free at the request, and after twice the recorded wait; none where nothing was.
+    """Return the program with other waiting times of pending frees: none at all, and twice the recorded ones.
 
-    What waits to the end of the history waits so in the second, too.
+    Empty if no free was pending. Frees that are pending at the end of the history stay so in the second program.
     """
     asked = np.flatnonzero(program.op == FREE_REQUESTED)
     if not len(asked):
@@ -135,7 +138,7 @@ def waiting(program: Program) -> list[Program]:
     request = np.full(int(program.item.max()) + 1, -1)
     request[program.item[asked]] = asked
     since = request[program.item[done]]
-    since = np.where(since < 0, done, since)  # requested before the history begins: as recorded
+    since = np.where(since < 0, done, since)  # requested before the history begins: keep the recorded time
     key = 2 * np.arange(len(program))
     key[done] = 2 * (2 * done - since) + 1
     # the completion of a block that is already free does nothing
