@@ -1,19 +1,18 @@
 """Splits a device's allocated bytes into parameters, gradients, optimizer state, buffers, activations and the rest.
 
-Parameters, gradients, optimizer state and buffers (:mod:`vramscope.memory.tensor_bytes`) and workspaces of cuBLAS
-(:mod:`vramscope.memory.cublas_workspaces`) are counted in some of the steps (:class:`Budget`). Between two counts a step that
-ends at the same number of allocated bytes has the same split; one that ends at another has the same counted bytes as long as
-optimizers have as many parameters, gradients and states as they had, and PyTorch the same table of workspaces.
+Parameters, gradients, optimizer state, buffers (:mod:`vramscope.memory.tensor_bytes`) and workspaces of cuBLAS
+(:mod:`vramscope.memory.cublas_workspaces`) are counted in some steps only (:class:`Budget`). A later step that ends with the
+same allocated bytes has the same split. A step that ends with other allocated bytes has the same counted bytes if the numbers
+of parameters, gradients and optimizer states and the table of workspaces have not changed.
 
-At the peak the gradients are in between (:mod:`vramscope.memory.gradient_peak`). Activations are then what was allocated
-since the forward began and is not a gradient (temporaries of the running operation included). In the optimizer's step, and
-between backward and it, activations are gone: what was allocated since that phase began and is no state are temporaries, of
-``foreach`` or of clipping. *Other* is what was there before and none of the above (the batch, outputs still held). The
-categories always add up to the allocated bytes they split. A workspace that is new in the interval of the peak counts as an
-activation in that step, because it may be younger than the peak.
+At the peak only some gradients exist (:mod:`vramscope.memory.gradient_peak`). Activations are all other bytes that were allocated
+since the forward pass began, temporaries of the running operation included. After the backward pass the activations are gone.
+New bytes that are not optimizer state are then temporaries, of ``foreach`` or of gradient clipping. *Other* are all remaining
+bytes from before, such as the batch and old outputs. The categories always add up to the allocated bytes. A workspace that is
+new in the interval of the peak counts as an activation in that step, because it may be younger than the peak.
 
-A step that is left alone (steps/clock.py) tells its peak and not the phase that it fell into. Where it is as high as one that
-was split, it has that split; else it follows from the last step whose phases were read (:class:`PeakOrigin`).
+In a control step (steps/clock.py) the peak is known, but not its phase. If an earlier step had the same peak, its split is used.
+Otherwise the split follows from the last step whose phases were read (:class:`PeakOrigin`).
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramscope.memory.category_arithmetic import (
+    after_backward,
     allocated_before_forward,
     at_end_split,
-    behind_backward,
     forward_of,
     split_with_rest,
     workspaces_at,
@@ -42,30 +41,29 @@ if TYPE_CHECKING:
     import torch
 
 FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
-"""Steps that are always counted: in the first steps a training takes its shape."""
+"""Steps that are always counted, because memory changes most in the first steps."""
 HEIGHTS = 32
 """Number of remembered peaks."""
 
 
 class PeakOrigin(NamedTuple):
-    """How one device came to its peaks in the last step whose phases were read."""
+    """Peaks of one device in the last step whose phases were read, and what they consist of."""
 
     held: OwnedBytes
     arrived: int
-    """Bytes that are not counted and arrived between the end of the previous step and the first forward pass: mainly the
-    batch."""
+    """Uncounted bytes, mainly of the batch, that were allocated between the end of the previous step and the first forward."""
     phase: int
     """Forward or backward, whichever had the higher peak."""
     forward: int
-    """Position of the forward pass at that peak, or before it, in the step."""
+    """Position in the step of the forward pass at that peak, or before it."""
     behind: int
-    """Height of the peak after backward, without activations, above the bytes at the step's end; -1: no such peak."""
+    """Bytes of the highest peak after backward above the bytes at the step's end; -1: no such peak."""
     gradients_behind: int
     temporaries_behind: int
 
 
 class Budget:
-    """Lets something through as long as it takes at most ``fraction`` of the time that passes."""
+    """Allows a task as long as it takes at most ``fraction`` of the elapsed time."""
 
     def __init__(self, fraction: float = 0.001, now: Callable[[], int] = time.perf_counter_ns) -> None:
         self._fraction = fraction
@@ -84,7 +82,7 @@ class ReadStep(NamedTuple):
 
     position: int
     """Position of the device in the counters."""
-    stretches: list[PhaseInterval]
+    intervals: list[PhaseInterval]
     held: OwnedBytes
     """Counted bytes at its end."""
     other_before: int
@@ -94,7 +92,7 @@ class ReadStep(NamedTuple):
 
 
 class LastSplit(NamedTuple):
-    """A step and its breakdown. A later step through the same bytes has the same breakdown."""
+    """A step and its breakdown. A later step with the same byte counts has the same breakdown."""
 
     marks: list[tuple[int, list[Interval]]]
     splits: list[tuple[CategoryBytes, CategoryBytes]]
@@ -102,9 +100,9 @@ class LastSplit(NamedTuple):
 
 
 class Categories:
-    """Memory of steps by category (docs/anatomy.md). Everything runs on the training thread, where tensors stand still.
+    """Memory of steps by category (docs/anatomy.md). Everything runs on the training thread, so no tensor changes meanwhile.
 
-    optimizers, roots   live views (weak sets); nothing of theirs is kept
+    optimizers, roots   live views (weak sets); no strong reference to their members is kept
     peak_of             device -> the allocator's peak allocated bytes now; None without CUDA
     """
 
@@ -149,7 +147,7 @@ class Categories:
     # -- within a step --------------------------------------------------------------------------------------------------
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None:
-        """A phase begins; ``cuts`` are of the one that ended. Only a step that is sampled does anything here."""
+        """Handle the begin of a phase; ``cuts`` are those of the phase that ended. Does nothing unless the step is sampled."""
         if not self._began:
             self._began = True
             wanted = self._step in FIRST_STEPS or self._peak_budget.allows(self._now())
@@ -172,25 +170,25 @@ class Categories:
             begun_with = {device: self._count(device).gradients for device in devices}
             self._backward.follow(begun_with, parameters_of(self._optimizers, self._roots))
         elif phase == OPTIMIZER:
-            # One that was made before attach is known since its step began, and its state is not new.
+            # An optimizer from before attach is known only from its first step on. Its state is not new in this step.
             for device, before in self._before_forward.items():
                 self._before_forward[device] = before._replace(optimizer=self._count(device).optimizer)
         self._spent_ns += self._now() - start
 
     def evaluated(self) -> None:
-        """A step that is left alone evaluates, too: what it peaks with may be the evaluation's."""
+        """Note that a control step includes an evaluation, so that its peak may be that of the evaluation."""
         self._evaluated = True
 
     def end_step(
-        self, stretches: list[PhaseInterval], devices: tuple[int, ...]
+        self, intervals: list[PhaseInterval], devices: tuple[int, ...]
     ) -> list[tuple[CategoryBytes, CategoryBytes]]:
-        """The splits at the step's end and at its peak, a device each."""
+        """Return the splits at the step's end and at its peak, for each device."""
         start = self._now()
         if self._backward is not None and self._backward.following:
-            self._backward.stop(devices, stretches[-1].cuts)
+            self._backward.stop(devices, intervals[-1].cuts)
         due = self._count_budget.allows(start)
-        counts, read = due or self._sampling, len(stretches) > 1
-        marks = [(stretch.phase, stretch.cuts) for stretch in stretches]
+        counts, read = due or self._sampling, len(intervals) > 1
+        marks = [(interval.phase, interval.cuts) for interval in intervals]
         last = self._last_splits.get(read)
         if last is not None and last.marks == marks and not counts:
             self._step += 1
@@ -199,14 +197,14 @@ class Categories:
             return last.splits
         splits, self._ended = [], dict(self._ended)
         for position, device in enumerate(devices or (CPU,)):
-            allocated = stretches[-1].cuts[position].allocated_bytes if devices else UNKNOWN
+            allocated = intervals[-1].cuts[position].allocated_bytes if devices else UNKNOWN
             held = self._held(device, allocated, counts)
             if held is None:
                 self._ended.pop(device, None)
                 splits.append((CategoryBytes(), CategoryBytes()))
                 continue
             at_end = at_end_split(held, allocated)
-            at_peak = self._peak_split(device, position, stretches, held) if devices else CategoryBytes()
+            at_peak = self._peak_split(device, position, intervals, held) if devices else CategoryBytes()
             self._workspaces_before[device] = held.workspaces
             self._ended[device] = (allocated, at_end)
             splits.append((at_end, at_peak))
@@ -225,11 +223,11 @@ class Categories:
         return splits
 
     def _held(self, device: int, allocated: int, counts: bool) -> OwnedBytes | None:
-        """Counts the bytes at the end of this step; None if it is unknown whether the last count is still right."""
+        """Return the counted bytes at the end of this step; None if the last count may be outdated and none is due."""
         known = self._last.get(device)
         if counts or known is None:
             held = self._count(device)
-            if known is None or held != known[1]:  # then what was none of it is another sum, too
+            if known is None or held != known[1]:  # the uncounted bytes are then also different
                 self._by_height.pop(device, None)
                 self._ended.pop(device, None)
             self._counted[device] = (counts_of(self._optimizers), held)
@@ -246,31 +244,31 @@ class Categories:
         return held
 
     def _peak_split(
-        self, device: int, position: int, stretches: list[PhaseInterval], held: OwnedBytes
+        self, device: int, position: int, intervals: list[PhaseInterval], held: OwnedBytes
     ) -> CategoryBytes:
-        """The split at the step's peak. A step as high as one that was split has its split."""
-        stretches = [
-            stretch for stretch in stretches if position < len(stretch.cuts)
-        ]  # watched from within the step on
-        place = max(range(len(stretches)), key=lambda one: stretches[one].cuts[position].peak_allocated_bytes)
-        peak = stretches[place].cuts[position].peak_allocated_bytes
+        """Return the split at the step's peak. A control step with a known peak has the split of that peak."""
+        intervals = [
+            interval for interval in intervals if position < len(interval.cuts)
+        ]  # intervals before a device was watched do not have it
+        place = max(range(len(intervals)), key=lambda one: intervals[one].cuts[position].peak_allocated_bytes)
+        peak = intervals[place].cuts[position].peak_allocated_bytes
         by_height = self._by_height.setdefault(device, {})
         ended = self._ended.get(device)
-        if len(stretches) > 1:
+        if len(intervals) > 1:
             other_before = UNKNOWN if ended is None else ended[1].other
             workspaces_before = self._workspaces_before.get(device, UNKNOWN)
-            self._read[device] = ReadStep(position, stretches, held, other_before, workspaces_before)
+            self._read[device] = ReadStep(position, intervals, held, other_before, workspaces_before)
             if self._sampling and self._backward is not None:
-                self._backward.note(device, allocated_before_forward(stretches, position))
-        at_peak = held._replace(workspaces=self._workspaces_at(place, device, stretches, held))
-        if ended is not None and ended[0] == peak:  # from its begin on it only fell
+                self._backward.note(device, allocated_before_forward(intervals, position))
+        at_peak = held._replace(workspaces=self._workspaces_at(place, device, intervals, held))
+        if ended is not None and ended[0] == peak:  # memory was highest at the begin of the step
             split = ended[1]
-        elif len(stretches) == 1:
-            return by_height.get(peak) or self._split_alone(device, held, stretches[0].cuts[position])
-        elif place in behind_backward(stretches):
-            split = self._split_behind(device, position, stretches, place, at_peak)
+        elif len(intervals) == 1:
+            return by_height.get(peak) or self._split_control_step(device, held, intervals[0].cuts[position])
+        elif place in after_backward(intervals):
+            split = self._split_after_backward(device, position, intervals, place, at_peak)
         else:
-            split = self._split_ahead(device, position, stretches, place, at_peak)
+            split = self._split_in_model(device, position, intervals, place, at_peak)
         if not split.is_complete:
             return by_height.get(peak, split)
         by_height.pop(peak, None)
@@ -279,13 +277,13 @@ class Categories:
             del by_height[next(iter(by_height))]
         return split
 
-    def _workspaces_at(self, place: int, device: int, stretches: list[PhaseInterval], held: OwnedBytes) -> int:
+    def _workspaces_at(self, place: int, device: int, intervals: list[PhaseInterval], held: OwnedBytes) -> int:
         seen = self._workspaces_seen.get(device, {})
         before = self._workspaces_before.get(device, UNKNOWN)
-        return workspaces_at(place, stretches, seen, before, held.workspaces) if seen else held.workspaces
+        return workspaces_at(place, intervals, seen, before, held.workspaces) if seen else held.workspaces
 
-    def _split_alone(self, device: int, held: OwnedBytes, cut: Interval) -> CategoryBytes:
-        """Breakdown at the peak of a control step, after the last step whose phases were read."""
+    def _split_control_step(self, device: int, held: OwnedBytes, cut: Interval) -> CategoryBytes:
+        """Return the breakdown at the peak of a control step, derived from the last step whose phases were read."""
         peak = cut.peak_allocated_bytes
         origin = self._peak_origin(device)
         other = self._ended[device][1].other if device in self._ended else UNKNOWN
@@ -304,36 +302,36 @@ class Categories:
     def _peak_origin(self, device: int) -> PeakOrigin | None:
         if device not in self._read:
             return None
-        position, stretches, held, other_before, workspaces_before = self._read[device]
-        allocated = allocated_before_forward(stretches, position)
+        position, intervals, held, other_before, workspaces_before = self._read[device]
+        allocated = allocated_before_forward(intervals, position)
         at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None or other_before == UNKNOWN:
             return None
-        if workspaces_before != held.workspaces:  # a new one would count as activations of all later steps
+        if workspaces_before != held.workspaces:  # a new workspace would count as an activation in all later steps
             return None
         arrived = allocated - held.lasting - at_forward - other_before
-        peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches]
-        ahead = [place for place, one in enumerate(stretches) if one.phase in (FORWARD, BACKWARD)]
+        peaks = [interval.cuts[position].peak_allocated_bytes for interval in intervals]
+        ahead = [place for place, one in enumerate(intervals) if one.phase in (FORWARD, BACKWARD)]
         highest = max(ahead, key=peaks.__getitem__)
-        phase, forward = stretches[highest].phase, forward_of(stretches, highest)
-        behind = behind_backward(stretches)
+        phase, forward = intervals[highest].phase, forward_of(intervals, highest)
+        behind = after_backward(intervals)
         if not behind:
             return PeakOrigin(held, arrived, phase, forward, UNKNOWN, UNKNOWN, UNKNOWN)
         place = max(behind, key=peaks.__getitem__)
-        split = self._split_behind(device, position, stretches, place, held)
-        above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
+        split = self._split_after_backward(device, position, intervals, place, held)
+        above_end = peaks[place] - intervals[-1].cuts[position].allocated_bytes
         return PeakOrigin(held, arrived, phase, forward, above_end, split.gradients, split.activations)
 
-    def _split_behind(
-        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: OwnedBytes
+    def _split_after_backward(
+        self, device: int, position: int, intervals: list[PhaseInterval], place: int, held: OwnedBytes
     ) -> CategoryBytes:
-        """Breakdown at a peak after backward, when activations are gone."""
-        peak = stretches[place].cuts[position].peak_allocated_bytes
-        begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
+        """Return the breakdown at a peak after backward, when activations are gone."""
+        peak = intervals[place].cuts[position].peak_allocated_bytes
+        begin = intervals[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
         before = self._before_forward.get(device)
         gradients: int | None = held.gradients
         state = 0
-        if stretches[place].phase == OPTIMIZER:
+        if intervals[place].phase == OPTIMIZER:
             state = 0 if before is None else max(0, held.optimizer - before.optimizer)
         else:
             held = held if before is None else held._replace(optimizer=before.optimizer)
@@ -341,23 +339,23 @@ class Categories:
         if gradients is None:
             return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
         split = split_with_rest(held, gradients, 0, peak)
-        # Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.
+        # If more bytes were counted than are allocated, the rest is UNKNOWN, which is negative.
         temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
         return split_with_rest(held, gradients, temporaries, peak) if temporaries > 0 else split
 
-    def _split_ahead(
-        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: OwnedBytes
+    def _split_in_model(
+        self, device: int, position: int, intervals: list[PhaseInterval], place: int, held: OwnedBytes
     ) -> CategoryBytes:
-        """Of a peak ahead of that: what came since the forward began, and is no gradient, are activations."""
-        peak = stretches[place].cuts[position].peak_allocated_bytes
+        """Return the breakdown at a peak in forward or backward. New bytes that are not gradients are activations."""
+        peak = intervals[place].cuts[position].peak_allocated_bytes
         before = self._before_forward.get(device)
-        # The optimizer makes its state at its first step: until then the peak is without it.
+        # The optimizer creates its state in its first step. An earlier peak does not include it.
         held = held if before is None else held._replace(optimizer=before.optimizer)
-        allocated = allocated_before_forward(stretches, position)
+        allocated = allocated_before_forward(intervals, position)
         at_forward = next(iter(self._gradients_before_forwards.get(device, ())), None)
         if allocated is None or at_forward is None:
             return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
-        gradients = self._gradients_in(stretches[place].phase, forward_of(stretches, place), device, allocated, peak)
+        gradients = self._gradients_in(intervals[place].phase, forward_of(intervals, place), device, allocated, peak)
         if gradients is None:
             return split_with_rest(held, UNKNOWN, UNKNOWN, peak)
         begun_with = held if before is None else held._replace(workspaces=before.workspaces)
@@ -368,10 +366,10 @@ class Categories:
         return split_with_rest(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
     def _gradients_in(self, phase: int, forward: int, device: int, allocated: int, peak: int) -> int | None:
-        """Gradients at the peak of this phase; None if unknown.
+        """Return the bytes of gradients at the peak of this phase; None if unknown.
 
-        forward     position of the forward pass at the peak, or before it, in the step
-        allocated   bytes when the step's first forward pass began
+        forward     position in the step of the forward pass at the peak, or before it
+        allocated   allocated bytes when the step's first forward pass began
         """
         if phase == BACKWARD:
             return None if self._backward is None else self._backward.at(device, peak - allocated, peak)

@@ -1,8 +1,8 @@
-"""How many bytes of gradients there are when backward is at its peak.
+"""Estimates the bytes of gradients that exist at the peak of backward.
 
-That cannot be read after the fact. In some of the steps each parameter's finished gradient asks whether the peak rose before
-it; the steps in between are interpolated by their height. The longer a batch, the earlier in backward is the
-peak, so between two steps that were followed the gradients lie between theirs.
+They cannot be read after backward. In some steps a hook reads the peak counter after each parameter's gradient, which shows
+between which gradients the peak was. Other steps are interpolated by the height of their peak. With a longer batch the peak is
+earlier in backward, so the gradients of a step between two followed steps are between theirs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 MOST_KNOWN = 32
-"""Number of remembered heights."""
+"""Maximum number of remembered heights."""
 CLOSE_ENOUGH = 0.02
-"""Maximum difference of two followed steps, as a share of the peak, at which a step between them counts as known."""
+"""Maximum difference between the gradients of two followed steps, as a share of the peak, for steps between them."""
 
 NEAR = 0.05
-"""Maximum distance from the followed steps, as a share of the height, at which a step beyond them counts as known."""
+"""Maximum distance of a step above or below all followed steps, as a share of its height."""
 
 
 class BackwardPeaks:
@@ -48,7 +48,7 @@ class BackwardPeaks:
         return bool(self._handles)
 
     def follow(self, gradients: dict[int, int], parameters: Iterable[torch.Tensor]) -> None:
-        """Follow a backward pass that begins with these bytes of gradients a device. Costs 2 µs a parameter."""
+        """Follow a backward pass, which begins with these bytes of gradients on each device. Costs 2 µs per parameter."""
         self._grown, self._at_seen = dict(gradients), dict(gradients)
         self._seen_peak = dict.fromkeys(gradients, 0)
         self._devices = devices = set[int]()
@@ -64,7 +64,9 @@ class BackwardPeaks:
                 return
             peak = peak_of(device)
             devices.add(device)
-            if peak > seen[device]:  # it rose while this gradient was made, so this one was not complete then
+            if (
+                peak > seen[device]
+            ):  # the peak rose while this gradient was computed, so it was not complete at the peak
                 seen[device], at_seen[device] = peak, grown[device]
             if id(parameter) in fresh:
                 # Many gradients may be views of one bucket, which counts once.
@@ -80,12 +82,12 @@ class BackwardPeaks:
                     self._handles.append(parameter.register_post_accumulate_grad_hook(finished))
 
     def stop(self, devices: tuple[int, ...], cuts: list[Interval]) -> None:
-        """The backward is over; ``cuts`` are what it came to."""
+        """Handle the end of the backward pass; ``cuts`` are its counters by device."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         for device, cut in zip(devices, cuts, strict=False):
-            if device not in self._devices:  # gradients are made some other way (FSDP): then it is not known
+            if device not in self._devices:  # no hook ran, because gradients are made in another way (FSDP): unknown
                 self._forget(device)
                 continue
             rose_behind = cut.peak_allocated_bytes > self._seen_peak.get(device, 0)
@@ -99,11 +101,14 @@ class BackwardPeaks:
             known.pop(device, None)
 
     def behind(self, device: int) -> int | None:
-        """Gradient bytes after the last followed backward pass; None if unknown."""
+        """Return the gradient bytes after the last followed backward pass; None if unknown."""
         return self._grown.get(device)
 
     def note(self, device: int, begun_at: int | None) -> None:
-        """The step that was followed is over; ``begun_at``: allocated bytes when its forward began, None where none was seen."""
+        """Remember the result of a followed step.
+
+        begun_at   allocated bytes when its forward pass began; None if no forward pass was seen
+        """
         highest = self._highest.pop(device, None)
         if highest is None or begun_at is None:
             return
@@ -115,15 +120,17 @@ class BackwardPeaks:
             del known[next(iter(known))]
 
     def at(self, device: int, height: int, peak: int) -> int | None:
-        """Gradients at the peak of a backward that rose to ``height`` above its forward's begin; None where those that were
-        followed leave it open."""
+        """Return the gradient bytes at the peak of a backward pass; None if the followed steps do not determine them.
+
+        height   bytes of the peak above the begin of the forward pass
+        """
         known = self._known.get(device, {})
         if height in known:
             return known[height]
         below = max((one for one in known if one <= height), default=None)
         above = min((one for one in known if one >= height), default=None)
         if below is None or above is None:
-            # Beyond all, but near: the nearest two say whether it still moves.
+            # The height is above or below all known ones. If it is close, the two nearest show whether the bytes still change.
             nearest = sorted(known, key=lambda one: abs(one - height))[:2]
             if len(nearest) < 2 or abs(height - nearest[0]) > max(NEAR * height, abs(nearest[1] - nearest[0])):
                 return None

@@ -16,7 +16,7 @@ class HostMemory(NamedTuple):
 
 
 class Host:
-    """About 40 µs a reading. ``proc`` is a parameter so that tests can hand in other machines."""
+    """Reads /proc. A reading takes about 40 µs. ``proc`` is a parameter so that tests can use other folders."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._statm = proc / "self" / "statm"
@@ -31,12 +31,14 @@ class Host:
         self._kills_before = self._kills()
 
     def read(self) -> HostMemory:
-        """Resident bytes of this process; UNKNOWN if /proc has none (macOS, a locked-down container)."""
+        """Return both values; UNKNOWN if /proc does not have them (macOS, a restricted container)."""
         return HostMemory(self._rss(), self._used())
 
     def unfiled_bytes(self) -> int:
-        """Resident bytes of this process that no file on a disk backs: heaps, stacks, shared and pinned memory. UNKNOWN without
-        Linux's figures. About 25 µs."""
+        """Return the resident bytes of this process that are not pages of a file: heaps, stacks, shared and pinned memory.
+
+        UNKNOWN if Linux does not report them. Takes about 25 µs.
+        """
         try:
             with self._status.open() as lines:
                 sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
@@ -49,8 +51,10 @@ class Host:
         return self._total
 
     def kills(self) -> int | None:
-        """Processes that Linux has ended for want of memory since this was made: in this one's container, where that can be
-        told, else on the whole machine. None: nobody tells."""
+        """Return the number of processes that Linux has killed for lack of memory since this object was created.
+
+        They are those of this container, or of the whole machine if the container's number is unknown. None if both are.
+        """
         now = self._kills()
         return None if now is None or self._kills_before is None else now - self._kills_before
 
@@ -78,7 +82,7 @@ class Host:
         return UNKNOWN if total is None or available is None else total - available
 
     def _meminfo_bytes(self, name: str) -> int | None:
-        """A line of /proc/meminfo, in bytes."""
+        """Return a value of /proc/meminfo in bytes; None if it is missing."""
         try:
             with self._meminfo.open() as lines:
                 return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)

@@ -1,6 +1,6 @@
-"""Reads the device from outside PyTorch, by NVML: bytes of the whole device and of this process, use, heat, power.
+"""Reads a device by NVML: used bytes of the whole device and of this process, utilization, temperature and power.
 
-NVML is a library of the driver. Where it is missing, each number is UNKNOWN, and the page says so.
+NVML is a library of the driver. If it is missing, all values are UNKNOWN, and the page says so.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NOT_KNOWN = DeviceReading()
 
 
 class Nvml:
-    """NVML's view of the devices, found by UUID, because CUDA_VISIBLE_DEVICES renumbers what the process sees.
+    """Reads devices by their UUID, because CUDA_VISIBLE_DEVICES changes the device numbers in this process.
 
-    A quantity that a card does not have (power on some laptops) stays UNKNOWN; the others are still read.
+    A value that a device does not report (power on some laptops) is UNKNOWN; the others are still read.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Nvml:
         return self._nvml is not None
 
     def read(self, uuid: str, reserved_bytes: int | None = None) -> DeviceReading:
-        """One device now; ``uuid`` as ``GPU-xxxxxxxx-…``. Costs 20 µs to some milliseconds, by card; releases the GIL.
+        """Read one device; ``uuid`` has the form ``GPU-xxxxxxxx-…``. Takes 20 µs to some milliseconds, without the GIL.
 
         reserved_bytes  What PyTorch has reserved on the device: it finds this process where NVML has other numbers of processes.
         """
@@ -75,7 +75,7 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
-        """(pid, bytes) of each process that computes on the device; None if NVML does not report them."""
+        """Return (pid, bytes) of each process that computes on the device; None if NVML does not report them."""
         handle = self._handle(uuid)
         if handle is None:
             return None
@@ -102,7 +102,7 @@ class Nvml:
         return self._handles[uuid]
 
     def _ask(self, uuid: str, what: str, question: Any) -> Any:
-        """The answer, or None; what was refused as not supported is not asked again."""
+        """Return the result of ``question``, or None at an error. An unsupported query is not repeated."""
         if (uuid, what) in self._refused:
             return None
         try:

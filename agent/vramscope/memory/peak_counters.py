@@ -1,12 +1,12 @@
-"""Reads the CUDA caching allocator, and shares its one peak counter fairly with the user.
+"""Reads the counters of the CUDA caching allocator, and lets the agent and the user reset its peaks independently.
 
-PyTorch keeps one set of peak counters a device (pytorch issue 16266): whoever resets them for an exact peak of a
-step breaks everybody else who reads them. So this module owns the counters after attach:
+PyTorch has one set of peak counters per device (pytorch issue 16266). A reset for the exact peak of a step changes them for all
+other readers. So this module owns the counters after attach:
 
-* :class:`PeakCounter` cuts time into intervals. A cut reads the allocator once and resets its peaks, so each interval's
-  peak is the allocator's own. What a reset wipes out is carried: the highest of each peak since the *user's* last reset.
-* :func:`share_peak_counters` puts two thin functions in front of ``torch._C``'s, so that ``max_memory_allocated()``,
-  ``memory_stats()``, ``reset_peak_memory_stats()`` and their ``torch.accelerator`` twins answer as without the agent.
+* :class:`PeakCounter` divides time into intervals. A cut reads the allocator once and resets its peaks, so the peak of each
+  interval is exact. It keeps the highest value of each peak since the *user's* last reset.
+* :func:`share_peak_counters` wraps the functions of ``torch._C``, so that ``max_memory_allocated()``, ``memory_stats()``,
+  ``reset_peak_memory_stats()`` and their counterparts in ``torch.accelerator`` return the same as without the agent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ReadStats = Callable[[int], Stats]
 ResetPeaks = Callable[[int], None]
 
 EMPTIERS: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
-"""Functions of torch._C that every kind of cache release calls in the end."""
+"""Functions of torch._C that every release of the cache calls."""
 
 _ARRAYS = (
     "allocation",
@@ -40,7 +40,7 @@ _POOLS = ("all", "small_pool", "large_pool")
 _PRIVATE = "reserved_bytes_by_private_pools"  # torch 2.13 and later
 _OVERSIZE = ("oversize_allocations", "oversize_segments")
 
-# All in C: 29 peaks out of the nested dict in 1.8 µs; a comprehension takes four times that.
+# These run in C and read 29 peaks of the nested dict in 1.8 µs. A comprehension takes four times as long.
 _arrays_of = itemgetter(*_ARRAYS)
 _pools_of = itemgetter(*_POOLS)
 _peak_of = itemgetter("peak")
@@ -53,12 +53,12 @@ BLOCK_BYTES = 512
 
 
 def block_bytes(size: int) -> int:
-    """What the allocator counts for a storage of that size: whole blocks."""
+    """Return the bytes that the allocator counts for a storage of this size, in whole blocks."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def rounded_bytes(size: int, divisions: Sequence[int] = ()) -> int:
-    """Size of a request after the allocator's rounding."""
+    """Return the size of a request after the allocator's rounding."""
     if divisions and size >= BLOCK_BYTES:
         power = size.bit_length() - 1
         parts = divisions[min(max(power - 20, 0), len(divisions) - 1)]
@@ -69,7 +69,7 @@ def rounded_bytes(size: int, divisions: Sequence[int] = ()) -> int:
 
 
 def peaks_of(stats: Stats) -> tuple[int, ...]:
-    """Every peak in one reading, in a fixed order (9 arrays x 3 pools, then the two oversize counters)."""
+    """Return all peaks of a reading, in a fixed order (9 arrays x 3 pools, then the two oversize counters)."""
     return (
         *map(_peak_of, chain.from_iterable(map(_pools_of, _arrays_of(stats)))),
         stats["oversize_allocations"]["peak"],
@@ -78,19 +78,19 @@ def peaks_of(stats: Stats) -> tuple[int, ...]:
 
 
 class Interval(NamedTuple):
-    """What the allocator says of the time between two cuts."""
+    """Counters of the allocator for the time between two cuts."""
 
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     allocated_bytes: int
     reserved_bytes: int
     reset_seen: int
-    """0: nobody else reset the peaks. 1: somebody did through PyTorch's functions, the peaks are exact. 2: behind them,
-    lower bounds."""
+    """0: no other code reset the peaks. 1: other code reset them by PyTorch's functions; the peaks are exact. 2: other code
+    reset them in another way; the peaks are lower bounds."""
 
 
 class Peaks:
-    """Highest allocated and reserved bytes since a moment of somebody's own (PeakCounter.begin)."""
+    """Highest allocated and reserved bytes of one measurement (PeakCounter.begin)."""
 
     __slots__ = ("allocated_bytes", "reserved_bytes")
 
@@ -98,29 +98,29 @@ class Peaks:
         self.allocated_bytes, self.reserved_bytes = allocated_bytes, reserved_bytes
 
     def take(self, stats: Stats) -> None:
-        """Raise them to the peaks of a reading."""
+        """Raise the values to the peaks of a reading."""
         self.allocated_bytes = max(self.allocated_bytes, stats["allocated_bytes"]["all"]["peak"])
         self.reserved_bytes = max(self.reserved_bytes, stats["reserved_bytes"]["all"]["peak"])
 
 
 class PeakCounter:
-    """The peak counters of one device, cut into intervals on our side and whole on the user's.
+    """The peak counters of one device. The agent sees them per interval, and the user since the user's last reset.
 
-    Cost of :meth:`cut` on the training thread: one ``_cuda_memoryStats``, which takes 11 µs in a tight loop and about 25
-    between the kernels of a training, where the caches are cold; what is done with the reading adds next to nothing.
+    :meth:`cut` calls ``_cuda_memoryStats`` once on the training thread. That takes 11 µs in a tight loop, and about 25 µs between
+    the kernels of a training, where the caches are cold. Everything else in it takes almost no time.
     """
 
     def __init__(self, device: int, read: ReadStats, reset: ResetPeaks, *, from_the_start: bool = False) -> None:
         self.device = device
         self._read = read
         self._reset = reset
-        # Re-entrant: a signal handler of the user's may ask for the peak while we hold it on the same thread.
+        # Reentrant, because a signal handler of the user may read the peak while the same thread holds the lock.
         self._lock = threading.RLock()
         self._carried: tuple[int, ...] = ()
         self._carried_private: dict[Any, tuple[int, ...]] = {}
         self._known: set[tuple[int, ...]] = set()
         self._lost = _NOTHING
-        """Peaks of the running interval that resets within it have wiped out."""
+        """Peaks of the running interval before a reset within it."""
         self._reset_seen = 0
         self._measured: list[Peaks] = []
         self._start_bytes = 0
@@ -128,23 +128,23 @@ class PeakCounter:
         self.newest: Stats = {}
         """Counters at the last cut."""
         if not from_the_start:
-            self.cut()  # what came before attach belongs to the user's counters alone
+            self.cut()  # peaks from before attach count for the user only
 
     def sample(self) -> Stats:
-        """A reading for the sampler's thread; what it sees is remembered, to find out foreign resets."""
+        """Read the counters for the sampler's thread. The value is remembered, to detect resets by other code."""
         with self._lock:
             stats = self._read(self.device)
             self._sampled_bytes = max(self._sampled_bytes, stats["allocated_bytes"]["all"]["current"])
         return stats
 
     def cut(self) -> Interval:
-        """End the interval that runs: its exact peaks, and a fresh start for the next."""
+        """End the running interval and begin the next one. Return the counters of the ended interval."""
         with self._lock:
             stats = self.newest = self._read(self.device)
             self._reset(self.device)
             for peaks in self._measured:
                 peaks.take(stats)
-            # A training repeats itself: most intervals' peaks were seen before, and are in the carried ones already.
+            # Steps repeat: the peaks of most intervals occurred before, and are part of the carried peaks already.
             own = peaks_of(stats)
             if own not in self._known or stats.get(_PRIVATE):
                 self._carry(own, stats.get(_PRIVATE) or {})
@@ -156,7 +156,10 @@ class PeakCounter:
         return interval
 
     def begin(self) -> tuple[Peaks, Stats]:
-        """Peaks from now on, until ``end``, and the reading with which they begin. The running interval keeps its own."""
+        """Begin a measurement of peaks, which lasts until ``end``. Return it and the first reading.
+
+        The peaks of the running interval do not change.
+        """
         with self._lock:
             stats = self._read(self.device)
             self._reset(self.device)
@@ -169,7 +172,7 @@ class PeakCounter:
         return fresh, stats
 
     def end(self, peaks: Peaks) -> Stats:
-        """The last reading of what ``begin`` began; its peaks are complete then."""
+        """End a measurement that ``begin`` returned. Return the last reading."""
         with self._lock:
             stats = self._read(self.device)
             peaks.take(stats)
@@ -177,7 +180,7 @@ class PeakCounter:
         return stats
 
     def so_far(self) -> Interval:
-        """Peaks of the running interval, which continues."""
+        """Return the counters of the running interval, which continues."""
         with self._lock:
             return self._interval(self._read(self.device))
 
@@ -189,19 +192,19 @@ class PeakCounter:
         seen, lost = self._reset_seen, self._lost
         if lost is not _NOTHING:
             peak, peak_reserved = max(peak, lost[0]), max(peak_reserved, lost[1])
-        # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
+        # A peak below a known number of allocated bytes was reset by code that cannot be intercepted.
         floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
         if peak < floor:
             peak, seen = floor, 2
         return Interval(peak, peak_reserved, current, reserved["current"], seen)
 
     def peak_now(self) -> int:
-        """Highest allocated bytes in the interval that runs."""
+        """Return the highest allocated bytes of the running interval."""
         peak: int = self._read(self.device)["allocated_bytes"]["all"]["peak"]
         return max(peak, self._lost[0])
 
     def user_stats(self, stats: Stats) -> Stats:
-        """A reading as it would be without us: peaks since the user's last reset."""
+        """Replace the peaks of a reading by those since the user's last reset, as if there were no agent."""
         with self._lock:
             if not self._carried:
                 return stats
@@ -220,7 +223,7 @@ class PeakCounter:
         return stats
 
     def user_reset(self) -> None:
-        """The user resets the peaks: theirs restart, and our interval keeps its own."""
+        """Handle a reset by the user: the user's peaks start again, and those of the running interval are kept."""
         with self._lock:
             stats = self._read(self.device)
             self._reset(self.device)
@@ -232,7 +235,7 @@ class PeakCounter:
             self._known.clear()
 
     def _lose(self, stats: Stats) -> None:
-        """Keep the peaks that a reset within the interval wipes out."""
+        """Keep the peaks of the running interval before a reset within it."""
         self._lost = (
             max(self._lost[0], stats["allocated_bytes"]["all"]["peak"]),
             max(self._lost[1], stats["reserved_bytes"]["all"]["peak"]),
@@ -251,7 +254,7 @@ class PeakCounter:
 
 
 class SharedPeakCounters:
-    """Wraps the functions of ``torch._C`` and owns the counters: one object a process (share_peak_counters)."""
+    """Wraps the functions of ``torch._C`` and owns the counters. One object per process (share_peak_counters)."""
 
     def __init__(self) -> None:
         import torch
@@ -265,9 +268,9 @@ class SharedPeakCounters:
         self._install()
 
     def watch(self, device: int, *, from_the_start: bool = False) -> PeakCounter:
-        """The counter of a device, made at the first call. CUDA must be initialised.
+        """Return the counter of a device, which the first call creates. CUDA must be initialized.
 
-        from_the_start   CUDA came up after attach: the peak so far is part of the first step, not of what was before
+        from_the_start   True if CUDA was initialized after attach: the peak so far is then part of the first step
         """
         with _making:
             if device not in self.counters:
@@ -297,7 +300,7 @@ class SharedPeakCounters:
             def accelerator_stats(device: int) -> Stats:
                 counter = counters.get(device)
                 stats: Stats = read_accelerator(device)
-                # The same counters under the same names; other accelerators never have a counter of ours.
+                # They have the same counters and names. Only CUDA devices are ever in ``counters``.
                 return stats if counter is None else counter.user_stats(stats)
 
             def accelerator_reset(device: int) -> None:
@@ -312,7 +315,7 @@ class SharedPeakCounters:
 
 _shared: SharedPeakCounters | None = None
 _making = threading.RLock()
-"""Held while the first user of a device, of several threads, makes its counter."""
+"""Lock for the creation of counters, because several threads may watch a device at the same time."""
 
 
 def _after_fork() -> None:
@@ -324,7 +327,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def share_peak_counters() -> SharedPeakCounters:
-    """The process's shared counters. They stay in place after detach: what was cut away before is still carried."""
+    """Return the shared counters of the process. They stay in use after detach, because the user's peaks depend on them."""
     global _shared
     with _making:
         if _shared is None:
@@ -333,10 +336,10 @@ def share_peak_counters() -> SharedPeakCounters:
 
 
 def limit_bytes(device: int) -> int | None:
-    """Bytes that ``set_per_process_memory_fraction`` allows on a device; None: no limit, or unknown to this torch."""
+    """Return the limit of ``set_per_process_memory_fraction`` in bytes; None without a limit, or if this torch reports none."""
     import torch
 
     read = getattr(torch._C, "_cuda_getMemoryFraction", None)
     fraction: float = 1.0 if read is None or torch.cuda.get_allocator_backend() != "native" else read(device)
-    # The allocator multiplies the properties' total, and takes 1.0 for no limit at all.
+    # The allocator multiplies the total memory in the device properties. 1.0 means no limit.
     return int(fraction * torch.cuda.get_device_properties(device).total_memory) if fraction < 1 else None

@@ -1,7 +1,7 @@
-"""Memory of private pools: reserved for the replays of CUDA graphs (or a user's ``MemPool``), and of use to nobody else.
+"""Measures the memory of private pools, which only the replays of CUDA graphs or a user's ``MemPool`` can use.
 
-The allocator's counters tell how much each pool has reserved, from PyTorch 2.13 on. What lies in them is counted among all other
-blocks: a graph's intermediate results as free, though its replays write there. So the pools' own blocks are read now and then.
+From PyTorch 2.13 on, the allocator counts the reserved bytes of each pool. Other counters do not distinguish pools: they count
+intermediate results of a graph as free, although its replays write to them. So the blocks of the pools are read now and then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ MOST_SHARE: Final = 0.001
 
 
 class PrivatePools:
-    """For the sampler's thread. Free while there are none; else a reading holds the interpreter for about 1 µs a block."""
+    """Reads private pools, on the sampler's thread. A reading holds the interpreter lock for about 1 µs per block.
+
+    It costs nothing while there are no pools.
+    """
 
     def __init__(self) -> None:
         self._inside: dict[int, dict[str, int]] = {}
@@ -28,9 +31,10 @@ class PrivatePools:
         self._due_s: dict[int, float] = {}
 
     def read(self, device: int, stats: Mapping[str, Any]) -> dict[str, int]:
-        """Columns of a sample, from the counters that were just read; none where PyTorch does not tell.
+        """Return columns of a sample. ``stats``: counters that were just read. Empty if PyTorch does not report pools.
 
-        What lies inside is as of the newest reading, at most some seconds old, and read at once when the pools grow or shrink.
+        The bytes of blocks are from the last reading of the pools, which is a few seconds old at most. The pools are read at
+        once if they grow or shrink.
         """
         pools = stats.get(RESERVED)
         if pools is None:
@@ -40,14 +44,17 @@ class PrivatePools:
             return {"private_pools_bytes": 0}
         began = time.monotonic()
         if reserved != self._reserved.get(device) or began >= self._due_s[device]:
-            self._inside[device] = inside_of(segment for pool in pools for segment in _layout(pool, device))
+            self._inside[device] = counted_bytes(segment for pool in pools for segment in _layout(pool, device))
             self._reserved[device] = reserved
             self._due_s[device] = began + max(EVERY_S, (time.monotonic() - began) / MOST_SHARE)
         return {"private_pools_bytes": reserved, **self._inside[device]}
 
 
-def inside_of(segments: Iterable[SnapshotSegment]) -> dict[str, int]:
-    """What of these segments, as ``torch.cuda.memory_snapshot()`` gives them, all counters count as in use and as free pieces."""
+def counted_bytes(segments: Iterable[SnapshotSegment]) -> dict[str, int]:
+    """Return the bytes of private pools that the allocator's overall counters count as requested, active and inactive split.
+
+    segments   segments of private pools in the format of ``torch.cuda.memory_snapshot()``
+    """
     requested = active = pieces = 0
     for segment in segments:
         blocks = segment["blocks"]
@@ -65,7 +72,7 @@ def inside_of(segments: Iterable[SnapshotSegment]) -> dict[str, int]:
 
 
 def _layout(pool: tuple[int, int], device: int) -> Iterable[SnapshotSegment]:
-    """The segments of one pool on one device, without any history."""
+    """Return the segments of one pool on one device, without the history."""
     import torch
 
     segments: list[SnapshotSegment] = torch.cuda.memory_snapshot(pool, include_traces=False)

@@ -1,8 +1,8 @@
-"""Measures how much of the free memory this run cannot use, now and then while it trains.
+"""Measures every few seconds how much of the free memory this run cannot use.
 
-``unusable_bytes``, as the server defines it for recorded windows (``analysis/fragmentation``): each free piece counts by
-the share of its heap's demand that does not fit into it. The demand is what the run asked for in its last recorded window;
-before there is one, unusable is not known.
+The definition of ``unusable_bytes`` is that of the server for recorded windows (``analysis/fragmentation``). Of each free block,
+the unusable share is the share of its heap's requested bytes that do not fit into it. The requests are those of the last
+recorded window. Before the first window the result is unknown.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MOST_SHARE: Final = 0.001
 """Maximum share of the time for reading. GPT-2 small has 540 blocks, read in 0.3 ms; with more blocks, reads are rarer."""
 
 HeapKey = tuple[tuple[int, int], bool, int]
-"""(pool's id, large, stream): what the allocator searches for one request"""
+"""(id of the pool, large, stream): the blocks that the allocator searches for one request."""
 
 
 class Sizes(NamedTuple):
-    """One heap's requests: rounded sizes, rising, and the share of the heap's bytes in requests of up to each."""
+    """Requests of one heap: sorted rounded sizes, and for each the share of the heap's bytes in requests of up to that size."""
 
     size_bytes: list[int]
     share: list[float]
 
 
 class Demand:
-    """What a run asked for in a window, by heap, and the settings that say which free piece serves it."""
+    """Requests of a run in a window by heap, and the settings that decide which free block serves a request."""
 
     def __init__(
         self,
@@ -51,9 +51,12 @@ class Demand:
         slack_bytes: int,
         closed: bool = False,
     ) -> None:
-        """``requests``: heap, rounded size, how many; the bounds as in max_split_size and max_non_split_rounding.
+        """Store requests and settings.
 
-        closed   expandable segments are switched off: the allocator takes nothing of those that are there
+        requests          (heap, rounded size, number of requests)
+        max_split_bytes   max_split_size; None if it is not set
+        slack_bytes       max_non_split_rounding
+        closed            expandable segments are off: the allocator uses none of the existing ones
         """
         asked: defaultdict[HeapKey, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         for heap, size, times in requests:
@@ -65,10 +68,10 @@ class Demand:
 
     @classmethod
     def of(cls, window: Window) -> Demand:
-        """The demand in a recorded window. Some 40 ns an event."""
+        """Return the demand of a recorded window. Takes about 40 ns per event."""
         settings = window.settings_in_force
         divisions = _divisions(settings.get("roundup_power2_divisions"))
-        # the lowest byte says which action it is, as torch runs on little-endian machines
+        # The first byte of each number is its lowest one, because torch runs on little-endian machines only.
         allocates = window.events["action"][::8].translate(_ALLOCATES)
         columns = (array("q", window.events[name]) for name in ("size_bytes", "pool", "stream"))
         requests = Counter(compress(zip(*columns, strict=True), allocates))
@@ -87,7 +90,7 @@ class Demand:
         )
 
     def unusable_bytes(self, segments: Iterable[SnapshotSegment]) -> int:
-        """Of the segments of one device, as ``torch.cuda.memory_snapshot()`` gives them."""
+        """Return the unusable bytes in the segments of one device, in the format of ``torch.cuda.memory_snapshot()``."""
         unusable = 0
         for segment in segments:
             first, second = segment["segment_pool_id"]
@@ -100,7 +103,7 @@ class Demand:
                 size = block["size"]
                 if sizes is None or (self._closed and segment["is_expandable"]):
                     unusable += size
-                elif not (segment["is_expandable"] and block is blocks[-1]):  # (behind that one more can be mapped)
+                elif not (segment["is_expandable"] and block is blocks[-1]):  # the last block can grow by mapping more
                     unusable += round(size * (1.0 - self._served(sizes, size)))
         return unusable
 
@@ -116,20 +119,20 @@ class Demand:
 
 
 class UnusableReader:
-    """Reads each device now and then. Used by one thread; a reading holds the interpreter for some ms."""
+    """Reads each device every few seconds, on one thread. A reading holds the interpreter lock for some milliseconds."""
 
     def __init__(self) -> None:
         self._demands: dict[int, Demand] = {}
         self._due_s: dict[int, float] = {}
 
     def learn(self, window: Window) -> None:
-        """A window was recorded. May come from another thread."""
+        """Use the requests of a recorded window from now on. May be called from another thread."""
         demand = Demand.of(window)
         self._due_s[window.device] = 0.0
         self._demands[window.device] = demand
 
     def read(self, device: int) -> int:
-        """Unusable bytes, or UNKNOWN: no window yet, or not due yet."""
+        """Return the unusable bytes; UNKNOWN before the first window, and if no reading is due."""
         demand = self._demands.get(device)
         began = time.monotonic()
         if demand is None or began < self._due_s[device]:
@@ -144,17 +147,17 @@ class UnusableReader:
 
 
 def layout() -> list[SnapshotSegment] | None:
-    """All segments and blocks, without any history.
+    """Return all segments and blocks, without the history.
 
-    Before torch 2.11 they come with the whole history, which takes 40 µs an event: None while somebody records one. When recording
-    ends, PyTorch forgets it.
+    Before torch 2.11 a snapshot always contains the whole history, which takes 40 µs per event. So the result is None while a
+    history is being recorded. PyTorch drops the history when recording ends.
     """
     import torch
 
     read: Callable[..., list[SnapshotSegment]] = torch.cuda.memory_snapshot
     if "include_traces" in inspect.signature(read).parameters:
         return read(include_traces=False)
-    # PyTorch crashes when it is asked before the allocator exists.
+    # PyTorch crashes if this is called before the allocator exists.
     if not torch.cuda.is_initialized() or torch._C._cuda_isHistoryEnabled():
         return None
     return read()
@@ -171,7 +174,7 @@ def _sizes(by_size: Mapping[int, int]) -> Sizes:
 
 
 def _divisions(setting: object) -> list[int]:
-    """As ``rounded_bytes`` takes them, of a window's setting: one number for all slots, or ``[1:4,2:4,...]``."""
+    """Convert a window's setting, one number for all slots or ``[1:4,2:4,...]``, to the divisions of ``rounded_bytes``."""
     if isinstance(setting, int):
         return [setting] if setting > 1 else []
     return (
