@@ -51,7 +51,7 @@ class Session(SessionParts):
         if self.live:
             in_step = self._clock.phase in IN_A_STEP or self._clock.micro_steps > 0
             running = self._hooks.loss.forward_began if self._hooks.loss is not None else in_step
-            self._reported.tell(max(1, self._clock.step + running), numbers)
+            self._reported.add(max(1, self._clock.step + running), numbers)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -336,7 +336,7 @@ class SessionParts:
 
     def _at_tick(self) -> None:
         """On the sampler's thread, ten times a second."""
-        self._reported.carry()
+        self._reported.flush()
         if self._oom is not None:
             self._oom.check()
 

@@ -137,11 +137,11 @@ def test_what_a_framework_logs_is_left_out_in_silence_and_what_the_user_logs_is_
     sent: list[messages.BatchItem] = []
     many = {f"rewards/{n}": 0.5 for n in range(40)}
     numbers = ReportedNumbers(None, sent.append, lambda at_ns: at_ns)
-    numbers.tell(1, {**many, "a bad name": 1.0, "text": "no"}, asked=False)
-    numbers.carry()
+    numbers.add(1, {**many, "a bad name": 1.0, "text": "no"}, asked=False)
+    numbers.flush()
     (scalars,) = sent
     assert isinstance(scalars, messages.Scalars) and len(scalars.columns) == MOST_NAMES
     assert capsys.readouterr().err == ""
-    numbers.tell(2, many)
+    numbers.add(2, many)
     said = capsys.readouterr().err
-    assert said.count("vramscope:") == 1 and f"{MOST_NAMES} names are the most" in said
+    assert said.count("vramscope:") == 1 and f"the maximum is {MOST_NAMES} names" in said

@@ -18,7 +18,7 @@ class Value:
 
     def __bool__(self) -> bool:
         self.asked.append(question_of(sys._getframe(1)))
-        return self.asked[-1].to_go_on is not False
+        return self.asked[-1].expected is not False
 
 
 def asked(tmp_path, code):
@@ -52,7 +52,7 @@ def asked(tmp_path, code):
     ],
 )
 def test_the_value_with_which_the_work_goes_on(tmp_path, code, expected):
-    assert asked(tmp_path, code).to_go_on is expected
+    assert asked(tmp_path, code).expected is expected
 
 
 @pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 knows the line only")
@@ -66,7 +66,7 @@ def test_the_value_with_which_the_work_goes_on(tmp_path, code, expected):
     ],
 )
 def test_of_several_operands_the_one_that_is_asked_counts(tmp_path, code, expected):
-    assert asked(tmp_path, code).to_go_on is expected
+    assert asked(tmp_path, code).expected is expected
 
 
 def test_the_text_is_that_of_the_operand(tmp_path):

@@ -1,4 +1,4 @@
-"""Truth values with which a program goes on: read from its source, where the device has no answer."""
+"""Derives from a program's source which truth value lets it continue, for values that an emulated device does not have."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import Final, NamedTuple
 from vramscope.process.frames import is_torch
 
 HAS_COLUMNS: Final = sys.version_info >= (3, 11)
-"""True if a frame knows the columns of its instruction."""
+"""True if Python reports the columns of a frame's instruction."""
 
 Span = tuple[int, int, int, int]
 """First line, first column, last line and last column of a part of a file."""
 
 
 class Question(NamedTuple):
-    """An expression whose truth value the program asks for."""
+    """An expression whose truth value the program reads."""
 
     text: str
-    """Its source, or that of its line."""
-    to_go_on: bool | None
-    """The value with which the work goes on; None if no statement tells.
+    """Source of the expression, or of its line."""
+    expected: bool | None
+    """Value with which the normal work continues; None if the statement is unknown.
 
-    ``if x: raise`` goes on with False, and so do ``continue``, ``break``, a warning, and ``return`` in PyTorch's own code;
-    ``assert x``, ``while x`` and any other ``if x`` go on with True. ``not`` reverses it.
+    It is False for ``if x: raise``, and also if the block ends with ``continue``, ``break``, a warning, or a ``return`` in
+    PyTorch's own code. It is True for ``assert x``, ``while x`` and any other ``if x``. ``not`` reverses it.
     """
 
 
@@ -42,13 +42,13 @@ class _Operand(NamedTuple):
 
 
 def question_of(frame: FrameType) -> Question:
-    """Return what a frame asks for now. Of several operands in a line the last one counts, if Python does not know more."""
+    """Return the expression that a frame evaluates now. Without columns, it is the last operand of the line."""
     file = frame.f_code.co_filename
     operands = _operands(file)
     if HAS_COLUMNS and (span := _span(frame.f_code, frame.f_lasti)) is not None:
         within = [one for one in operands if _contains(one.span, span)]
         if not within and (of_statement := [one for one in operands if one.statement == span]):
-            # Python 3.11 gives conditional jumps the place of their statement: each operand has one jump, in order.
+            # In Python 3.11 conditional jumps have the position of their statement. Each operand has one jump, in order.
             jumps = [at for at in _jumps(frame.f_code) if _span(frame.f_code, at) == span]
             number = jumps.index(frame.f_lasti) if frame.f_lasti in jumps and len(jumps) == len(of_statement) else -1
             within = [of_statement[number]]
@@ -96,7 +96,7 @@ def _span_of(node: ast.stmt | ast.expr) -> Span:
 
 
 def _leaves(last: ast.stmt) -> bool:
-    """Whether a block that ends with this statement leaves its loop, fails or warns: ``raise``, ``sys.exit()``."""
+    """Return whether a block that ends with this statement leaves its loop, fails or warns: ``raise``, ``sys.exit()``."""
     if isinstance(last, ast.Continue | ast.Break | ast.Raise):
         return True
     if isinstance(last, ast.Assert):

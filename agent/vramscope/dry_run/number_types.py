@@ -1,4 +1,4 @@
-"""Whether a number that is read from a tensor is an integer. The driver sees bytes only, and 4 of them may be either."""
+"""Records whether a number that is read from a tensor is an integer. The driver sees only bytes, which may be either type."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _reading = _Reading()
 
 
 def reads_float() -> bool | None:
-    """Return whether this thread reads a floating-point tensor now; None if no method of a tensor is running."""
+    """Return whether this thread is reading a floating-point tensor; None if no method of a tensor is running."""
     return _reading.is_float
 
 
 @guarded("the types of numbers")
 def install() -> None:
-    """Note the type of each tensor whose methods return numbers, in this process."""
+    """Wrap the methods of tensors in this process, to note the type of each tensor that is read."""
     import torch
 
     for name in METHODS:

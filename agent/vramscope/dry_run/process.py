@@ -1,4 +1,4 @@
-"""One process of a dry run: its report, and its end after the asked number of steps."""
+"""One process of a dry run: it writes a report, and ends after the requested number of steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
 
 END_SECONDS: Final = 60
-"""Time that a program has for its own cleaning up after the last step, until its process is ended."""
+"""Time for the program's own cleanup after the last step. Then its process is ended."""
 STUCK_STATUS: Final = 3
 """Exit status of a process that waited for a value that an emulated device does not have."""
 

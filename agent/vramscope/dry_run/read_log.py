@@ -32,25 +32,26 @@ SHAPE_OPERATIONS: Final = frozenset(
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
 FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
-"""What a line has that asks whether numbers are finite."""
+"""Matches lines that test whether numbers are finite."""
 NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|non_?finite")
-"""What a line has that asks whether they are not: false in a training that goes well."""
+"""Matches lines that test whether numbers are not finite. The result is false in a normal training."""
 READS_UNTIL_CHANGE: Final = 1000
-"""Truth values read by one line in one step, after which the opposite is returned once: a loop may wait for it."""
+"""Number of truth values that one line may read in one step before the opposite value is returned once. A loop may wait for it."""
 MOST_READS: Final = 50_000
-"""Reads by one line in one step after which a loop counts as waiting for a value that never comes."""
+"""Number of reads by one line in one step from which on a loop counts as stuck: it waits for a value that never comes."""
 NUMBER_BYTES: Final = 8
 WIDTHS: Final = (4, 8)
 """Bytes of an integer."""
 SMALL_BYTES: Final = 64 * 1024
-"""Copies up to this size may hold sizes or positions, which decide what memory is needed."""
+"""Maximum bytes of a copy that may contain sizes or positions, on which the needed memory depends."""
 WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p)
-"""Called for each read with its size, PyTorch's operations and the place of the result. Returns its first 8 bytes; 0: unchanged."""
+"""Function called for each read with its size, PyTorch's operations and the address of the result. It returns the first 8
+bytes of the result; 0 leaves it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """Where and for what the device is read."""
+    """Line and purpose of a read."""
 
     kind: ReadKind
     operation: str
@@ -76,7 +77,10 @@ class ReadLog:
         self._on_stuck: Callable[[], None]
 
     def watch(self, on_stuck: Callable[[], None]) -> bool:
-        """Begin. Returns False if this process has no emulated GPU. ``on_stuck`` is called when a loop waits for a value."""
+        """Begin to count reads. Return False if this process has no emulated GPU.
+
+        on_stuck   called when a loop waits for a value that never comes
+        """
         driver = ctypes.CDLL("libcuda.so.1")
         if not hasattr(driver, "eg_watch_reads"):
             return False
@@ -89,7 +93,7 @@ class ReadLog:
         return True
 
     def stop(self) -> None:
-        """End. Nothing calls back into a Python that ends."""
+        """Stop counting. The driver must not call Python any more when the interpreter ends."""
         if self._driver is not None:
             self._driver.eg_watch_reads(None)
 
@@ -105,7 +109,7 @@ class ReadLog:
 
     @property
     def refused(self) -> str | None:
-        """What the program asked for that cannot be emulated."""
+        """Name of a function that the program called and that cannot be emulated; None if there is none."""
         text = None if self._driver is None else self._driver.eg_refused()
         return None if text is None else str(text.decode())
 
@@ -149,11 +153,11 @@ class ReadLog:
 
     @property
     def unread(self) -> list[str]:
-        """Lines for which the user gave a value, and where nothing was read."""
+        """Lines for which the user set a value (``--assume``), but which read nothing."""
         return [str(one) for one in self._assumed if one not in self._read_assumed]
 
     def _given(self, place: ReadPlace, size_bytes: int) -> int | None:
-        """Return the bytes of the value that the user named for this line, and count the read as an assumption."""
+        """Return the bytes of the value that the user set for this line, and count the read as an assumption."""
         if place.kind == "shape":
             return None
         for one in self._assumed:
@@ -178,9 +182,10 @@ class ReadLog:
         self._count(replace(place, kind="balanced", assumed=text))
 
     def _read_of_experts(self, place: ReadPlace, size_bytes: int, result: int) -> int | None:
-        """Give the largest number of an expert to ``bincount()``, and write the rows of each expert where these are read.
+        """Answer reads of the rows per expert, if balanced experts are assumed.
 
-        Returns the first bytes of the result, with 0 for those that are written. None: something else is read.
+        ``bincount()`` gets the largest number of an expert. A read of the rows of all experts gets equal numbers, which are
+        written to ``result``. Returns the first bytes of the result, or 0 if it was written; None for other reads.
         """
         one, found = self._balanced(place), routing.last()
         if one is None or found is None:
@@ -196,12 +201,15 @@ class ReadLog:
         return None
 
     def step_ended(self) -> None:
-        """Begin the counts of the next step."""
+        """Reset the counts of the step."""
         with self._mutex:
             self._in_step.clear()
 
     def selected(self, frame: FrameType | None, elements: int) -> int:
-        """Return how many elements a mask selects, and count it: all, or those of one expert if that is assumed."""
+        """Return the number of elements that a mask selects, and count the read.
+
+        It is all elements, or those of one expert if balanced experts are assumed.
+        """
         with guarded("a result of the largest size"):
             if frame is not None and is_own(frame.f_code.co_filename):
                 return elements
@@ -223,7 +231,7 @@ class ReadLog:
 
 
 def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
-    """Find the lines, and from them and the operations what the value is for."""
+    """Return the user's line of a read, and the purpose of the value, from the frames and PyTorch's operations."""
     innermost: FrameType | None = None
     library: FrameType | None = None
     formats = False
@@ -259,9 +267,9 @@ def _short(frame: FrameType) -> str:
 def _purpose(
     size_bytes: int, operations: list[str], innermost: FrameType | None, frame: FrameType | None
 ) -> tuple[ReadKind, str]:
-    """Judge what a value is for, by PyTorch's operations and by the code.
+    """Return the purpose of a value, from PyTorch's operations and the source code.
 
-    innermost   the frame that asks, which may be PyTorch's
+    innermost   the frame that reads it, which may be PyTorch's
     frame       the innermost frame outside PyTorch
     """
     if not SHAPE_OPERATIONS.isdisjoint(operations):
@@ -271,7 +279,7 @@ def _purpose(
         question = Question("", None) if innermost is None else question_of(innermost)
         if FINITE.search(question.text):
             return "check", str(not NOT_FINITE.search(question.text))
-        return "branch", str(question.to_go_on is not False)
+        return "branch", str(question.expected is not False)
     is_float = number_types.reads_float()
     is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno)
     if not scalar and (operations or size_bytes > 8):

@@ -1,4 +1,4 @@
-"""Whether the course of a program depends on a number that it reads: judged by its source."""
+"""Determines from a program's source whether its control flow or its sizes depend on a number that it reads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
-"""Names of functions that make integers of a number."""
+"""Names of functions that convert a number to integers."""
 TO_POSITIONS: Final = frozenset({"argsort", "argmax", "argmin", "nonzero", "where", "max"})
-"""Names of functions that make positions or sizes of many numbers."""
+"""Names of functions that return positions or sizes for an array of numbers."""
 
 
 class _Statement(NamedTuple):
@@ -23,7 +23,7 @@ class _Statement(NamedTuple):
 def decides(file: str, line: int) -> bool:
     """Return whether a line uses its value in a condition, a comparison, an index or a conversion to an integer.
 
-    A variable that the value is assigned to counts too, in the whole function. True if the source cannot be read.
+    If the value is assigned to a variable, all uses of that variable in the function count. True if the source cannot be read.
     """
     found = _statements(file)
     if found is None:
@@ -58,7 +58,10 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
 
 
 def _reads_and_decides(statement: ast.stmt) -> bool:
-    """Whether a value that is read inside a statement decides: a read is a call, except that ``int(x)`` reads itself."""
+    """Return whether a value that this statement reads is used in a deciding expression of it.
+
+    A read is a call. ``int(x)`` is both a read and a deciding expression.
+    """
     for part in _deciding(statement):
         calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
         if any(node is not part or _called(node) in TO_INTEGERS for node in calls):
@@ -75,7 +78,7 @@ def _within(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _deciding(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions on which the course of a program, a size or a position depends."""
+    """Yield the expressions on which the control flow, a size or a position depends."""
     for node in _within(scope):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield node.test

@@ -1,8 +1,8 @@
-"""What DeepSpeed does with gradients and the loss that PyTorch's own hooks do not show.
+"""Finds DeepSpeed's own gradients, parameters and loss scale, which PyTorch's hooks do not show.
 
-ZeRO takes each gradient away as it comes (``.grad`` is None again) and keeps it in buckets of its own, some of which live in
-the backward alone; and the engine divides and scales the loss before it calls backward. Everything is found by name, so that
-deepspeed is not imported where it is not used; if a version uses other names, nothing is found. Tried with 0.19.
+ZeRO moves each gradient to its own buckets as soon as it is computed, so ``.grad`` is None again. Some buckets exist only during
+backward. The engine also divides and scales the loss before it calls backward. Everything is found by attribute names, so that
+deepspeed need not be imported. If a version uses other names, nothing is found. Tested with 0.19.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ GRADIENTS: Final = (
     "grad_partitions_flat_buffer",
     "fp32_groups_gradients_flat",
 )
-"""Attributes of its optimizers: gradients that are being sent, were sent, or wait for the step."""
+"""Attributes of its optimizers with gradients: those that are being sent, were sent, or wait for the step."""
 PARAMETERS: Final = ("fp16_partitioned_groups_flat", "fp32_partitioned_groups_flat", "single_partition_of_fp32_groups")
-"""This rank's part of the parameters, and its 32-bit copies, which the torch optimizer has only during its step."""
+"""Attributes with this rank's part of the parameters, and 32-bit copies of it. The torch optimizer has them only in its step."""
 FRAMES: Final = 8
 """Maximum number of frames between the engine's call of backward and PyTorch's."""
 DEEP: Final = 3
@@ -35,7 +35,7 @@ def is_engine(module: object) -> bool:
 
 
 def listen() -> Any:
-    """Returns the engine that is about to call backward, or None. Costs 0.1 µs if deepspeed is not loaded, else 1 µs."""
+    """Return the engine that is about to call backward, or None. Costs 0.1 µs if deepspeed is not loaded, else 1 µs."""
     if "deepspeed" not in sys.modules:
         return None
     frame = sys._getframe(1)
@@ -51,22 +51,22 @@ def listen() -> Any:
 
 
 def scale_of(engine: Any) -> float:
-    """Factor by which its backward multiplies the loss over the micro-steps: fp16's scale."""
+    """Return the factor by which the engine multiplies the loss in backward: the loss scale of fp16."""
     return float(getattr(_optimizer_of(engine), "loss_scale", 1.0))
 
 
 def takes_gradients() -> bool:
-    """Whether a ``.grad`` that is None says nothing of what was summed up."""
+    """Return whether ZeRO moves gradients away, so that ``.grad`` is None although gradients exist."""
     return bool(ENGINES) and any(_optimizer_of(engine) is not None for engine in list(ENGINES))
 
 
 def gradients() -> list[Any]:
-    """Gradient tensors beside ``.grad``. Costs some µs an engine."""
+    """Return the gradient tensors that are not in ``.grad``. Costs some µs per engine."""
     return list(_kept(GRADIENTS))
 
 
 def parameters() -> list[Any]:
-    """Parameter tensors beside modules and torch's optimizers."""
+    """Return the parameter tensors that neither modules nor torch's optimizers have."""
     return list(_kept(PARAMETERS))
 
 
@@ -79,7 +79,7 @@ def _kept(names: Iterable[str]) -> Iterator[Any]:
 
 
 def _optimizer_of(engine: Any) -> Any:
-    """The optimizer of ZeRO or another one of DeepSpeed's around the user's; None if there is none."""
+    """Return DeepSpeed's optimizer around the user's, such as that of ZeRO; None if there is none."""
     optimizer = vars(engine).get("optimizer")
     return optimizer if type(optimizer).__module__.startswith("deepspeed.") else None
 

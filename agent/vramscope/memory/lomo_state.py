@@ -1,4 +1,4 @@
-"""Memory of LOMO and AdaLomo, which keep no gradients and whose state lies in dictionaries of their own."""
+"""Memory of LOMO and AdaLomo. They keep no gradients, and store their state in their own dictionaries."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "lomo_optim"
 COPIES: Final = (2, 4)
-"""Number of 32-bit copies while AdaLomo updates a parameter: of 32 bits, and of fewer bits."""
+"""Number of 32-bit copies while AdaLomo updates a parameter: of a 32-bit one, and of one with fewer bits."""
 
 
 def is_lomo(optimizer: Any) -> bool:
-    """True for LOMO and AdaLomo."""
+    """Return whether an optimizer is LOMO or AdaLomo."""
     return type(optimizer).__module__.partition(".")[0] == PACKAGE
 
 
 def update_bytes(parameter: torch.Tensor) -> int:
-    """Bytes that the update of one parameter takes within backward: two gradients, and 32-bit copies."""
+    """Return the bytes that the update of one parameter takes within backward: two gradients, and 32-bit copies."""
     size = parameter.element_size()
     return int(parameter.numel() * (2 * size + COPIES[size < 4] * 4))
 
 
 def state_of(optimizer: Any) -> Iterator[Any]:
-    """Tensors that LOMO or AdaLomo keeps from step to step; nothing of other optimizers."""
+    """Yield the tensors that LOMO or AdaLomo keeps from step to step; none for other optimizers."""
     if is_lomo(optimizer):
         for kept in vars(optimizer).values():
             if isinstance(kept, dict):

@@ -1,9 +1,9 @@
-"""Reads single numbers off a GPU without ever waiting for it.
+"""Reads single numbers from a GPU without waiting for it.
 
-Asking a tensor on a GPU for its value stops the training until all work before it is done. Here its few bytes are copied behind
-that work, in the order of the stream that the training uses, into page-locked host memory that was filled with a pattern which
-no result has; when the pattern is gone, the number is there. An event would say the same, but to ask one is a CUDA call, which
-from any thread at all spoils the recording of a CUDA graph.
+Reading the value of a tensor on a GPU blocks the training until all earlier work is done. Here the few bytes are copied
+asynchronously, on the training's stream, to page-locked host memory. That memory was filled with a pattern that no result has. The
+number has arrived when the pattern is gone. A CUDA event is not used: querying one is a CUDA call, which breaks the capture of a
+CUDA graph on any thread.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ if TYPE_CHECKING:
     import torch
 
 SLOTS: Final = 256
-"""Maximum number of copies under way. A training that is further ahead of its GPU leaves some out."""
+"""Maximum number of copies that have not arrived. If the training is further ahead of its GPU, some numbers are left out."""
 SLOT_BYTES: Final = 8
 
 
 class Slot:
-    """One number on its way."""
+    """Host memory for one number that is being copied."""
 
     __slots__ = ("at", "form", "nothing")
 
     def __init__(self, at: int, nothing: bytes, form: str) -> None:
         self.at = at
         self.nothing = nothing
-        """Placeholder until the number has arrived, of the same width."""
+        """Pattern in the memory until the number has arrived."""
         self.form = form
-        """Format for struct; empty for bfloat16, which struct does not know."""
+        """Format for the module struct; empty for bfloat16, which struct does not support."""
 
 
 class Copies:
-    """``begin`` on the training thread; ``read`` anywhere. The host memory, 2 KiB, is taken with the first number."""
+    """Copies numbers to host memory: 2 KiB, allocated with the first number.
+
+    ``begin`` is called on the training thread; ``read`` on any thread.
+    """
 
     def __init__(self) -> None:
         self._free = list(reversed(range(SLOTS)))
@@ -46,9 +49,9 @@ class Copies:
         self._forms: dict[torch.dtype, tuple[bytes, str]] = {}
 
     def begin(self, tensor: torch.Tensor) -> Slot | None:
-        """Have one number copied. None: its dtype is none that is known, or all slots are under way.
+        """Begin to copy one number. Return None if its dtype is not supported, or if all slots are in use.
 
-        Cost: about 10 µs, of which the copy's launch is the most.
+        Takes about 10 µs, mostly to launch the copy.
         """
         if self._memory is None:
             self._make()
@@ -57,7 +60,7 @@ class Copies:
             return None
         at = (
             self._free.pop()
-        )  # the last released: a view a slot, and who counts the process's tensors would see them grow
+        )  # the last released slot: each further slot adds a view, which is visible if the user counts tensors
         place, nothing = at * SLOT_BYTES, form[0]
         self._bytes[place : place + len(nothing)] = nothing
         view = self._views.get((at, tensor.dtype))
@@ -65,12 +68,12 @@ class Copies:
             assert self._memory is not None
             view = self._memory[place : place + len(nothing)].view(tensor.dtype).view(())
             self._views[at, tensor.dtype] = view
-        # Of the same dtype, so that nothing is allocated on the GPU; detached, so that the graph is not kept.
+        # The view has the same dtype, so nothing is allocated on the GPU. detach() keeps the graph from being retained.
         view.copy_(tensor.detach().view(()), non_blocking=True)
         return Slot(at, *form)
 
     def read(self, slot: Slot) -> float | None:
-        """The number; None: it is not there yet."""
+        """Return the number; None if it has not arrived yet."""
         place = slot.at * SLOT_BYTES
         found = bytes(self._bytes[place : place + len(slot.nothing)])
         if found == slot.nothing:
@@ -83,7 +86,7 @@ class Copies:
         return value
 
     def release(self, slot: Slot) -> None:
-        """The slot may be used again: its number is there."""
+        """Make a slot free again. Its number must have arrived."""
         self._free.append(slot.at)
 
     def _make(self) -> None:
@@ -93,8 +96,8 @@ class Copies:
         own_tensors.mark(self._memory)
         whole = (ctypes.c_char * (SLOTS * SLOT_BYTES)).from_address(self._memory.data_ptr())
         self._bytes = memoryview(whole).cast("B")
-        # Signalling NaNs, little-endian: no arithmetic gives one. (All bits set would not do: that is a GPU's own NaN with its
-        # sign turned, the ``-loss`` of a training that diverged.)
+        # Signalling NaNs, little-endian, which no arithmetic produces. All bits set would not do: a GPU produces that NaN for
+        # the ``-loss`` of a training that diverged.
         self._forms = {
             torch.float32: (b"\xa5\xa5\xa5\x7f", "<f"),
             torch.float64: (b"\xa5\xa5\xa5\xa5\xa5\xa5\xf5\x7f", "<d"),

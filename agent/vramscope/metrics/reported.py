@@ -1,4 +1,4 @@
-"""Numbers on their way to the wire: each step's loss, and what the user and the Trainer tell by name."""
+"""Sends the loss of each step, and the numbers that the user and the Trainer report by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_WAITING: Final = 20_000
 """Maximum number of rows that wait to be sent."""
 MOST_NAMES: Final = messages.MAX_SCALARS
 MOST_RECENT: Final = 600
-"""Number of losses that an out-of-memory record keeps."""
+"""Maximum number of losses in an out-of-memory record."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 _TAKEN: Final = ("time_ns", "step")
 
@@ -33,10 +33,10 @@ class Row(NamedTuple):
 
 
 class ReportedNumbers:
-    """``tell`` on the training thread, ``carry`` on the sampler's.
+    """Collects reported numbers and losses. ``add`` is called on the training thread, ``flush`` on the sampler's.
 
-    loss     None: nobody looks for it
-    put      takes the messages
+    loss     source of the losses; None if they are not read
+    put      sends a message
     wall_ns  perf_counter_ns -> nanoseconds since 1970
     """
 
@@ -50,18 +50,19 @@ class ReportedNumbers:
         self._names: set[str] = set()
         self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
 
-    def tell(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
-        """Take numbers by name. What is no Python number is left out.
+    def add(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
+        """Add numbers by name. Values that are not Python numbers are left out.
 
-        asked   The user called ``session.log``: what is left out is reported once. False: a framework passes on what it logs.
+        asked   True if the user called ``session.log``: a value that is left out is then reported once. False for the logs
+                of a framework
         """
         named = ((name, self._number(name, given, asked=asked)) for name, given in numbers.items())
         values = {name: value for name, value in named if value is not None}
         if values:
             self._rows.append(Row(self._wall_ns(time.perf_counter_ns()), step, values))
 
-    def carry(self) -> None:
-        """Bring what there is to the ring."""
+    def flush(self) -> None:
+        """Send all collected numbers and losses."""
         if self._loss is not None:
             found = self._loss.take()
             if found:
@@ -71,8 +72,7 @@ class ReportedNumbers:
             self._send(rows)
 
     def losses(self, since_ns: int) -> dict[str, bytes]:
-        """Columns of the loss since a time, sent or waiting; empty if none was reported. From any
-        thread."""
+        """Return columns of the reported loss since a time, sent or not; empty if none was reported. On any thread."""
         waiting = list(self._rows)
         for name, kept in self._recent.items():
             known = [row for row in (*list(kept), *waiting) if name in row.values and row.time_ns >= since_ns]
@@ -101,7 +101,7 @@ class ReportedNumbers:
         if name not in self._names and not self._is_name(name, asked=asked):
             return None
         try:
-            # A tensor on a GPU has a __float__ too, and it would wait: what has a device is asked only for a CPU's.
+            # float() of a tensor on a GPU would wait for the GPU, so only tensors on the CPU are converted.
             if isinstance(given, str | bytes) or getattr(getattr(given, "device", None), "type", "cpu") != "cpu":
                 raise TypeError
             return float(given)
@@ -109,9 +109,9 @@ class ReportedNumbers:
             if not asked:
                 return None
             terminal.say_once(
-                f"told {name}",
+                f"not a number {name}",
                 f"session.log({name}=..) was given {_what(given)}; it takes Python numbers, and never waits for a GPU. "
-                "Give .item() where your loop asks for it anyway; the loss is also seen without being told.",
+                "Pass .item() where your loop calls it anyway. vramscope reads the loss by itself.",
             )
             return None
 
@@ -120,7 +120,7 @@ class ReportedNumbers:
         wrong = (
             "this name is taken" if name in _TAKEN
             else "a name is 1 to 64 of A-Z a-z 0-9 _ . / -, and begins with a letter" if not _NAME.fullmatch(name)
-            else f"{MOST_NAMES} names are the most" if is_full
+            else f"the maximum is {MOST_NAMES} names" if is_full
             else None
         )  # fmt: skip
         if wrong is None:
@@ -137,7 +137,7 @@ def _what(given: Any) -> str:
 
 
 def _doubles(values: list[float | None]) -> bytes:
-    """Little-endian doubles; ABSENT where nothing was reported."""
-    # One NaN for all: some other's bits say "absent".
+    """Encode values as little-endian doubles. None becomes ABSENT."""
+    # All NaNs get the same bits, because the bits of another NaN mean ABSENT.
     plain = (math.nan if value != value else value for value in values)
     return b"".join(series.ABSENT if value is None else struct.pack("<d", value) for value in plain)

@@ -1,4 +1,4 @@
-"""Lines at the end of a run on the terminal: its peak, what it was made of, what is wrong, and what to try first."""
+"""Prints the summary at the end of a run: its peak by category, the problems that were found, and the first change to try."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ WORDS: Final = {
     "activations": "activations and temporaries",
     "workspaces": "cuBLAS workspaces",
 }
-"""Categories in other words than their own."""
+"""Texts of categories that differ from their names."""
 NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
 NO_SIGN: Final = "No sign of a leak: GPU memory after step {step:,} was no higher than after the second step."
-"""Said where nothing was scanned, because nothing gave a reason."""
+"""Text if no scan was made, because there was no reason for one."""
 MIN_SHARE: Final = 0.05
 """Smallest share of the peak that is listed."""
 
 
 MOST_LETTERS: Final = 160
-"""Length of a quoted text."""
+"""Maximum length of a quoted text."""
 
 
 class EndState(NamedTuple):
-    """What is known of a run when it ends."""
+    """State of a run at its end."""
 
     highest: HighestStep | None
     scan: messages.Scan | None
     """Newest scan for leaks."""
     findings: Sequence[messages.Pitfall] | None
-    """Known pitfalls of the script; None: nobody looked for them."""
+    """Known pitfalls of the script; None if none were searched for."""
     rises: bool
     """True if memory after each step rises."""
     survived: int
@@ -46,9 +46,9 @@ class EndState(NamedTuple):
 
 
 def print_summary(state: EndState, url: str, rank: int | None) -> None:
-    """Print two to six lines: the peak, what is wrong, the first change to try, the address.
+    """Print two to six lines: the peak, the problems, the first change to try, and the address of the run.
 
-    Nothing is printed for a run without a step on a GPU. ``rank``: of several; None: there is one.
+    Nothing is printed for a run without a step on a GPU. ``rank`` is None if there is only one rank.
     """
     if state.highest is None or not terminal.speaks_for_host():
         return
@@ -65,7 +65,7 @@ def print_summary(state: EndState, url: str, rank: int | None) -> None:
 
 
 def problem_lines(state: EndState) -> list[str]:
-    """What is wrong. That nothing is, only where all was looked for and the run did not fail."""
+    """Return the problems. Say that there are none only if everything was searched and the run did not fail."""
     peak_bytes = 0 if state.highest is None else state.highest.allocated_bytes
     many = "an out-of-memory error" if state.survived == 1 else f"{state.survived:,} out-of-memory errors"
     problems = [f"The program survived {many}."] if state.survived else []
@@ -80,7 +80,7 @@ def problem_lines(state: EndState) -> list[str]:
 
 
 def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall], peak_bytes: int) -> str:
-    """The change that is most worth trying, with the bytes by which the peak falls where they are known; empty if none is."""
+    """Return the most useful change, with its effect on the peak if known; empty if there is none."""
     leaks = [] if scan is None else [one for one in scan.leaks if not is_on_host(one) and not is_note(one, peak_bytes)]
     best = max(leaks, key=_worth, default=None)
     if best is None:
@@ -96,7 +96,7 @@ def change_line(scan: messages.Scan | None, findings: Sequence[messages.Pitfall]
 
 
 def _worth(leak: messages.Leak) -> int:
-    """Bytes by which the peak falls; where that is unknown, those that are retained."""
+    """Return the bytes by which the peak falls; if unknown, the retained bytes."""
     return leak.held_bytes if leak.peak_effect_bytes is None else leak.peak_effect_bytes
 
 
@@ -110,7 +110,7 @@ def _shortened(text: str) -> str:
 
 
 def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
-    """``Peak: 5.2 GiB allocated, 6.0 GiB reserved of 24.0 GiB, in step 120 (backward). 61 % activations, 20 % parameters.``"""
+    """Return the line ``Peak: 5.2 GiB allocated, 6.0 GiB reserved of 24.0 GiB, in step 120 (backward). 61 % activations.``"""
     of = "" if total_bytes is None else f" of {amount(total_bytes)}"
     on = f" on cuda:{highest.device}" if highest.device > 0 else ""
     phase = f" ({series.phase_name(highest.phase)})" if highest.is_phase_known else ""
@@ -120,10 +120,10 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
 
 
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
-    """Number of leaks, or that a complete scan found none, and the largest finding.
+    """Return the number of leaks and the largest one, or that a complete scan found none.
 
-    What is retained too long, or emptied again and again, is no leak. Empty if nothing is known, if memory rises all the same,
-    and if only the host's memory is retained.
+    Memory that is retained too long, or emptied repeatedly, is not a leak. The line is empty if nothing is known, if memory rises
+    although no leak was found, and if only host memory is retained.
     """
     if scan is None:
         return ""
@@ -143,7 +143,7 @@ def _no_leak(scan: messages.Scan) -> str:
 
 
 def _filling(scan: messages.Scan) -> str:
-    """The largest container that grew until the run ended and may have a bound. Nothing proves it a leak, or none."""
+    """Return a sentence on the largest container that grew until the run ended. It may have a bound, so it may be no leak."""
     filling = max(
         (leak for leak in scan.filling if not is_on_host(leak)), key=lambda leak: leak.held_bytes, default=None
     )

@@ -1,4 +1,4 @@
-"""The step with the highest allocated memory so far, for what the terminal says."""
+"""Finds the step with the highest allocated memory so far, for the summary on the terminal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class HighestStep(NamedTuple):
 
     device: int
     step: int | None
-    """None: after the last step."""
+    """Number of the step; None if the peak is after the last step."""
     phase: int
     """Position in ``series.PHASES``."""
     is_phase_known: bool
-    """False where the step was a plain one, or one of several that were measured together."""
+    """False if the phases of the step were not read, or if several steps were measured together."""
     allocated_bytes: int
     reserved_bytes: int
-    """Highest reserved memory of the run, in whatever step."""
+    """Highest reserved memory of the run, which may be in another step."""
     categories: CategoryBytes | None
-    """Memory by category at the peak; None where nobody counted."""
+    """Memory by category at the peak; None if it was not counted."""
 
 
 class HighestSteps:
-    """Highest step of each device. The sampler's thread calls ``put``, any thread the rest."""
+    """Highest step of each device. ``put`` is called on the sampler's thread; the other methods on any thread."""
 
     def __init__(self) -> None:
         self._of_device: dict[int, HighestStep] = {}
@@ -41,7 +41,7 @@ class HighestSteps:
                 self._put(step, position, device)
 
     def put_tails(self, tails: Iterable[Tail]) -> None:
-        """Note peaks after the last step, of an evaluation say."""
+        """Note peaks after the last step, for example those of an evaluation."""
         for tail in tails:
             known = self._of_device.get(tail.device)
             if known is None or tail.peak_allocated_bytes <= known.allocated_bytes:
@@ -53,11 +53,11 @@ class HighestSteps:
             )
 
     def highest(self) -> HighestStep | None:
-        """The highest of any device; None before the first step on a device."""
+        """Return the highest step of any device; None before the first step on a device."""
         return max(self._of_device.values(), key=lambda one: one.allocated_bytes, default=None)
 
     def peak_bytes(self, counters: Iterable[PeakCounter]) -> int | None:
-        """Highest allocated memory so far, the running step included; None without a GPU."""
+        """Return the highest allocated memory so far, including the running step; None without a GPU."""
         highest = self.highest()
         peaks = [counter.so_far().peak_allocated_bytes for counter in counters]
         return max([*peaks, *([] if highest is None else [highest.allocated_bytes])], default=None)

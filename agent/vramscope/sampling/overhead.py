@@ -1,10 +1,9 @@
-"""Measures inside the run what watching costs, from steps that were watched and steps that were left alone.
+"""Measures the agent's cost within the run, from the durations of watched steps and control steps.
 
-The clock interleaves them. Each stretch of steps left alone is compared with the watched steps right before and after it,
-so that what drifts in the training or on the machine falls out; the cost is the median of these differences, and its noise
-comes from how they scatter. One reading of the allocator is left on in every step, because the step's peak must stay
-exact; it is added as it was timed. A median does not see scans and recordings, which are rare and long. They are added as they
-were timed, too, spread over all steps.
+The clock alternates between both kinds. Each group of control steps is compared with the watched steps right before and after it,
+so that slow changes of the training or the machine cancel out. The cost is the median of these differences, and its noise follows
+from their spread. Two costs are not in the differences, and are added as they were timed: one reading of the allocator in every
+step, which is needed for the exact peak, and scans and recordings, which are too rare for a median.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from vramscope.protocol import messages
 from vramscope.steps.detail_plan import WARM_UP_STEPS
 from vramscope.steps.records import StepRecord
 
-FEWEST_STRETCHES = 8
+MIN_GROUPS = 8
 NEIGHBOURS = 8
 """Number of watched steps on either side of a group of control steps that it is compared with."""
-MOST_STRETCHES = 400
+MAX_GROUPS = 400
 RARE = 8
 """Factor on the typical agent time of a step above which a scan or a recording is part of it."""
 STEPS_BETWEEN_TYPICAL = 32
@@ -29,14 +28,14 @@ LEAST_FRACTION = 0.005
 
 
 class OverheadMeter:
-    """Fed by the sampler with finished steps; gives an Overhead message when asked."""
+    """Computes the Overhead message from the finished steps that the sampler adds."""
 
     def __init__(self) -> None:
-        self._differences: deque[float] = deque(maxlen=MOST_STRETCHES)
-        self._calm_medians: deque[float] = deque(maxlen=MOST_STRETCHES)
-        self._left_on: deque[int] = deque(maxlen=MOST_STRETCHES)
+        self._differences: deque[float] = deque(maxlen=MAX_GROUPS)
+        self._control_medians: deque[float] = deque(maxlen=MAX_GROUPS)
+        self._control_agent_ns: deque[int] = deque(maxlen=MAX_GROUPS)
         self._before: deque[int] = deque(maxlen=NEIGHBOURS)
-        self._calm: list[int] = []
+        self._control: list[int] = []
         self._after: list[int] = []
         self._recent: list[int] = []
         """Agent time of the watched steps since the typical one was computed."""
@@ -52,7 +51,7 @@ class OverheadMeter:
         self._unwatched_steps = 0
 
     def add(self, step: StepRecord) -> None:
-        """One finished step, in order."""
+        """Add a finished step. Steps must come in order."""
         duration, self._end_ns = (step.end_ns - self._end_ns) // step.steps, step.end_ns
         self._hook_ns += step.agent_ns
         if step.watched:
@@ -64,11 +63,11 @@ class OverheadMeter:
             return
         self._steps += step.steps
         if not step.watched:
-            self._left_on.append(step.agent_ns // step.steps)
+            self._control_agent_ns.append(step.agent_ns // step.steps)
             if self._after:
                 self._compare()
-            self._calm.append(duration)
-        elif self._calm:
+            self._control.append(duration)
+        elif self._control:
             self._after.append(duration)
             if len(self._after) == NEIGHBOURS:
                 self._compare()
@@ -79,31 +78,31 @@ class OverheadMeter:
         typical = self._typical_ns
         if typical is not None and step.agent_ns > RARE * typical and step.number > WARM_UP_STEPS:
             self._rare_ns += step.agent_ns - typical
-        if step.watched:  # rare ones too: a typical time that was too low must not stay
+        if step.watched:  # steps with a scan too, so that a typical time that is too low is corrected
             self._recent.append(step.agent_ns)
             if len(self._recent) == STEPS_BETWEEN_TYPICAL:
                 self._typical_ns = statistics.median(self._recent)
                 self._recent.clear()
 
     def _compare(self) -> None:
-        """A stretch of calm steps and what surrounds it are complete."""
-        calm = statistics.median(self._calm)
-        self._differences.append(statistics.median([*self._before, *self._after]) - calm)
-        self._calm_medians.append(calm)
+        """Compare a complete group of control steps with the watched steps around it."""
+        control = statistics.median(self._control)
+        self._differences.append(statistics.median([*self._before, *self._after]) - control)
+        self._control_medians.append(control)
         self._before.clear()
         self._before.extend(self._after)
-        self._calm, self._after = [], []
+        self._control, self._after = [], []
 
     def message(self, sampler_cpu_seconds: float, dropped_samples: int | None = None) -> messages.Overhead:
-        """The cost as far as it is known by now, and how many rows had to be dropped."""
+        """Return the cost as far as it is known, and the number of dropped rows."""
         seconds = fraction = noise = None
         resolvable = False
-        if len(self._differences) >= FEWEST_STRETCHES:
-            left_on = statistics.median(self._left_on)
-            bare = max(1.0, statistics.median(self._calm_medians) - left_on)
+        if len(self._differences) >= MIN_GROUPS:
+            agent_ns = statistics.median(self._control_agent_ns)
+            bare = max(1.0, statistics.median(self._control_medians) - agent_ns)
             # Plain steps and control steps do not have the cost of watching.
             watched = self._watched_steps / (self._watched_steps + self._unwatched_steps)
-            cost = statistics.median(self._differences) * watched + left_on + self._rare_ns / max(1, self._steps)
+            cost = statistics.median(self._differences) * watched + agent_ns + self._rare_ns / max(1, self._steps)
             low, _, high = statistics.quantiles(self._differences, n=4)
             # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
             noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5

@@ -1,4 +1,4 @@
-"""The thread that reads one sample per interval, and carries the finished steps from the clock to the ring."""
+"""The thread that reads one sample per interval, and moves finished steps from the clock to the ring."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from vramscope.steps.records import StepRecord
 from vramscope.transport.ring import Ring
 
 OVERHEAD_EVERY_S = 5.0
-LOOK_FOR_DEVICES_EVERY_S = 1.0
+FIND_DEVICES_EVERY_S = 1.0
 NVML_SHARE = 0.1
-"""Maximum share of the time for NVML. A slow device is read less often than every tick."""
+"""Maximum share of the time for NVML. A slow device is read less often than once per interval."""
 
 
 class Sampler:
-    """Ten times a second by default, without drift: the schedule is ``start + n * interval``, and what is late is skipped.
+    """Samples all devices ten times a second by default, at ``start + n * interval``. Late samples are skipped.
 
-    on_devices   called with the watched devices when a new one shows up (CUDA is initialised lazily, after attach)
-    on_sample    called with each row of a device; on_steps: with the steps that have ended. Both on the sampler's thread
+    on_devices   called with all watched devices when a new one is found (CUDA may be initialized after attach)
+    on_sample    called with each row of a device, on the sampler's thread
+    on_steps     called with the steps that have ended, on the sampler's thread
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class Sampler:
         self._uuids: dict[int, str | None] = {}
         self._readings: dict[int, DeviceReading] = {}
         self._read_nvml_from = 0.0
-        self._look_from = 0.0
+        self._find_devices_from = 0.0
         self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
         self._wall_offset_ns = time.time_ns() - time.perf_counter_ns()
         self._before_ns = time.perf_counter_ns()
-        self._looking = threading.Lock()
+        self._finding_devices = threading.Lock()
         self._watched_cpu = False
         self._cuda_was_up = False
         self._stop = threading.Event()
@@ -77,14 +78,14 @@ class Sampler:
     # -- from the training thread -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look for devices once, so that the first step is exact from its start, and begin."""
+        """Find devices, so that the first step is measured from its start, and start the thread."""
         self._cuda_was_up = cuda_is_up()
-        self._look_for_devices()
-        self._clock.find_devices = self._look_for_devices
+        self._find_devices()
+        self._clock.find_devices = self._find_devices
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread and bring the last steps and one last sample to the ring."""
+        """End the thread, and put the last steps and one last sample into the ring."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
@@ -94,12 +95,15 @@ class Sampler:
                 self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
 
     def wall_ns(self, perf_counter_ns: int) -> int:
-        """A time of the training's clock as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
+        """Convert perf_counter_ns to nanoseconds since 1970. Changes of the host's clock have no effect."""
         return perf_counter_ns + self._wall_offset_ns
 
     def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
-        """What NVML says of a device's processes: (our own bytes, the others with theirs). None: it does not tell, or tells
-        the pids of another namespace, in which we cannot find ourselves. Then the others have that namespace's pids, too."""
+        """Return the bytes of this process on a device, and (pid, bytes) of all others, by NVML.
+
+        None if NVML does not report processes, or if this one cannot be found among them. In a container the others have the
+        pids of the host.
+        """
         uuid = self._uuids.get(device)
         if self.nvml is None or uuid is None:
             return None
@@ -114,12 +118,12 @@ class Sampler:
         return None if self._shared is None else self._shared.read(device)["reserved_bytes"]["all"]["current"]
 
     def cpu_seconds(self) -> float:
-        """Processor time of this thread (as of its last tick) and of the sender's."""
+        """Return the processor time of this thread (until its last sample) and of the sender's."""
         return self._own_cpu_seconds + self._others_cpu_seconds()
 
     _own_cpu_seconds = 0.0
     _taken_before = 0.0
-    """Both at the last message on what watching costs."""
+    """Processor time of both threads at the last Overhead message."""
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -136,8 +140,8 @@ class Sampler:
             self._stop.wait(max(0.0, due - now))
 
     def _tick(self) -> None:
-        if time.monotonic() >= self._look_from:
-            self._look_for_devices()
+        if time.monotonic() >= self._find_devices_from:
+            self._find_devices()
         counters = self._clock.counters
         if counters:
             readings = self._read_devices(counters)
@@ -181,7 +185,7 @@ class Sampler:
         return messages.Block(stream="samples", device=device, rows=1, columns=columns)
 
     def _read_devices(self, counters: list[PeakCounter]) -> dict[int, DeviceReading]:
-        """NVML's numbers; between two readings of a slow card the last ones are not repeated: they are unknown."""
+        """Return NVML's values by device. Between two readings of a slow device they are unknown; old values are not repeated."""
         began = time.monotonic()
         if self.nvml is None or began < self._read_nvml_from:
             return {}
@@ -211,21 +215,21 @@ class Sampler:
 
     # -- devices ------------------------------------------------------------------------------------------------------
 
-    def _look_for_devices(self) -> None:
-        """Watch every device on which this process has memory. Never initialises CUDA: that is left to the training."""
-        self._look_from = time.monotonic() + (LOOK_FOR_DEVICES_EVERY_S if self._clock.counters else 0.0)
-        if not cuda_is_up() or not self._looking.acquire(blocking=False):
+    def _find_devices(self) -> None:
+        """Watch every device on which this process has memory. Never initializes CUDA."""
+        self._find_devices_from = time.monotonic() + (FIND_DEVICES_EVERY_S if self._clock.counters else 0.0)
+        if not cuda_is_up() or not self._finding_devices.acquire(blocking=False):
             return
         try:
             self._watch_fresh_devices()
         finally:
-            self._looking.release()
+            self._finding_devices.release()
 
     def _watch_fresh_devices(self) -> None:
         import torch
 
         if torch.cuda.get_allocator_backend() != "native":
-            return  # cudaMallocAsync keeps no counters of this kind
+            return  # cudaMallocAsync has no such counters
         self._shared = self._shared or share_peak_counters()
         watched = {counter.device for counter in self._clock.counters}
         fresh = [
@@ -238,7 +242,7 @@ class Sampler:
             was_measured = device in self._shared.counters
             counter = self._shared.watch(device, from_the_start=not self._cuda_was_up)
             if was_measured and self._cuda_was_up:
-                counter.cut()  # what came before attach is no part of the first step
+                counter.cut()  # memory from before attach does not belong to the first step
             self._clock.watch(counter)
         if fresh:
             self._on_devices(tuple(counter.device for counter in self._clock.counters))
@@ -257,7 +261,7 @@ class Sampler:
 
 
 def cuda_is_up() -> bool:
-    """Whether this process uses CUDA already. Asking never starts it."""
+    """Return whether this process has initialized CUDA. Does not initialize it."""
     import torch
 
     return bool(torch.cuda.is_initialized())

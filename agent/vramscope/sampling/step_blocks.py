@@ -1,4 +1,4 @@
-"""Turns what the training thread noted into the columns of a wire Block."""
+"""Converts step records to the columns of a Block message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = series.UNKNOWN
 
 
 def packed(values: Sequence[int]) -> bytes:
-    """Little-endian int64, as the wire wants it."""
+    """Encode values as little-endian int64, as the wire format requires."""
     column = array("q", values)
     if sys.byteorder == "big":
         column.byteswap()
@@ -26,7 +26,7 @@ def step_block(
     device: int,
     wall_ns: Callable[[int], int],
 ) -> messages.Block:
-    """Rows of the stream ``steps`` for one device.
+    """Return rows of the stream ``steps`` for one device.
 
     before_ns   perf_counter_ns at the end of the step before the first of these
     wall_ns     perf_counter_ns -> nanoseconds since 1970
@@ -46,7 +46,7 @@ def step_block(
 
 
 def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
-    """One record as the columns that are known of it. ``duration_ns``: of a step; of several the mean."""
+    """Return the known columns of a record. ``duration_ns``: duration of its step, or the mean of several steps."""
     row = {
         "step": step.number,
         "duration_ns": duration_ns,
@@ -59,14 +59,14 @@ def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
     if step.steps > 1:
         row["first_step"] = step.number - step.steps + 1
     position = step.devices.index(device) if device in step.devices else None
-    for stretch in step.intervals:
-        phase = series.PHASES[stretch.phase]
+    for interval in step.intervals:
+        phase = series.PHASES[interval.phase]
         if step.watched:
             key = f"{phase}_ns"
-            row[key] = row.get(key, 0) + stretch.own_ns
-        if position is None or position >= len(stretch.cuts):
+            row[key] = row.get(key, 0) + interval.own_ns
+        if position is None or position >= len(interval.cuts):
             continue
-        cut = stretch.cuts[position]
+        cut = interval.cuts[position]
         if step.watched:
             for key, value in (
                 (f"{phase}_peak_allocated_bytes", cut.peak_allocated_bytes),
@@ -76,7 +76,7 @@ def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
         if cut.peak_allocated_bytes > row.get("peak_allocated_bytes", -1):
             row["peak_allocated_bytes"] = cut.peak_allocated_bytes
             if step.watched:
-                row["peak_phase"] = stretch.phase
+                row["peak_phase"] = interval.phase
         row["peak_reserved_bytes"] = max(row.get("peak_reserved_bytes", 0), cut.peak_reserved_bytes)
         row["foreign_reset"] = max(row.get("foreign_reset", 0), cut.reset_seen)
         row["end_allocated_bytes"], row["end_reserved_bytes"] = cut.allocated_bytes, cut.reserved_bytes

@@ -1,4 +1,4 @@
-"""Outages of the server: how long to wait before the next try, and what the user is shown."""
+"""Handles outages of the server: the pause before the next try, and the messages for the user."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outage:
         self.next_try_s = now_s + pause_s
         self._failures += 1
         if answer.outcome == "busy" and self._failures < BUSY_FAILURES_BEFORE_REPORT:
-            return  # a busy server is not worth a line
+            return  # a busy server is not reported
         if (
             self._reported
             or silent

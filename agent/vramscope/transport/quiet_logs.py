@@ -16,34 +16,34 @@ LOGGERS: Final = (
     "httpcore.proxy",
     "httpcore.socks",
 )
-"""Loggers to which httpx and httpcore write: a line a request at INFO, some twenty at DEBUG."""
+"""Loggers of httpx and httpcore. They write one line per request at INFO, and about twenty at DEBUG."""
 
 
-class _NotOurs(logging.Filter):
-    """Drops what is logged on a thread while a request of ours runs there. The user's requests are logged as ever."""
+class _OwnRequestFilter(logging.Filter):
+    """Drops records of a thread while it runs a request of the agent. Records of the user's requests are kept."""
 
     def __init__(self) -> None:
         super().__init__()
         self.here = threading.local()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not getattr(self.here, "ours", False)
+        return not getattr(self.here, "is_own", False)
 
 
-_not_ours: Final = _NotOurs()
+_own_requests: Final = _OwnRequestFilter()
 
 
 @contextlib.contextmanager
 def own_request() -> Iterator[None]:
-    """What httpx and httpcore log on this thread within the block is dropped. Costs 3 µs."""
+    """Context in which the log records of httpx and httpcore on this thread are dropped. Costs 3 µs."""
     known = logging.root.manager.loggerDict
     for name in LOGGERS:
         logger = known.get(name)
-        if isinstance(logger, logging.Logger) and _not_ours not in logger.filters:
-            logger.filters.insert(0, _not_ours)  # first, so that no filter of the user's sees it
-    before = getattr(_not_ours.here, "ours", False)
-    _not_ours.here.ours = True
+        if isinstance(logger, logging.Logger) and _own_requests not in logger.filters:
+            logger.filters.insert(0, _own_requests)  # first, so that no filter of the user's sees it
+    before = getattr(_own_requests.here, "is_own", False)
+    _own_requests.here.is_own = True
     try:
         yield
     finally:
-        _not_ours.here.ours = before
+        _own_requests.here.is_own = before

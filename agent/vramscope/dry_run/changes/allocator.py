@@ -1,4 +1,4 @@
-"""Expandable segments of PyTorch's allocator. The environment of the process sets them; here is read whether they are in force."""
+"""Expandable segments of PyTorch's allocator. The process's environment sets them; this module checks that they are in force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTING: Final = "expandable_segments:True"
 
 
 class ExpandableSegments(Change):
-    """Segments grow instead of new ones being made."""
+    """Lets segments grow, instead of new segments."""
 
     name = "expandable_segments"
     reason = "the program sets other allocator settings"

@@ -1,4 +1,4 @@
-"""What all changes have in common."""
+"""Base class of all changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Change:
 
     name: ChangeName
     reason = "nothing that it could change was used"
-    """Why nothing was changed."""
+    """Reason why nothing was changed."""
 
     def __init__(self) -> None:
         self.patches = Patches()
@@ -27,15 +27,15 @@ class Change:
         """Patch what the program uses before its first optimizer."""
 
     def begin(self) -> None:
-        """The first optimizer was made: what is watched in each step is watched from now on."""
+        """Handle the creation of the first optimizer: begin to watch the steps."""
 
     def applied(self, what: str, *lines: str) -> None:
-        """Note what was changed, and the lines with which the program would do so itself."""
+        """Note the changed object, and the lines of code that make the same change in the program."""
         self._changed += [what] * (what not in self._changed)
         self._lines += [line for line in lines if line not in self._lines]
 
     def outcome(self) -> ChangeOutcome:
-        """Return what became of the change. Called once, after the last step."""
+        """Return whether the change was applied, or the reason why not. Called once, after the last step."""
         changed = bool(self._changed)
         text = ", ".join(self._changed) if changed else self.reason
         return ChangeOutcome(name=self.name, applied=changed, text=text, lines=self._lines if changed else [])

@@ -15,9 +15,9 @@ from vramscope.guard import guarded
 from vramscope.protocol.dry_run import ChangeOutcome
 
 OPTIONS_OF_PYTORCH: Final = frozenset({"foreach", "fused", "capturable", "differentiable", "maximize", "amsgrad"})
-"""Options that the 8-bit optimizers do not have, or do not support."""
+"""Options that 8-bit optimizers do not have, or do not support."""
 CHANGES_RESULT: Final = ("maximize", "amsgrad", "differentiable")
-"""Of these the options whose loss would be another training."""
+"""Options among these that change the training if they are dropped."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Library:
     name: str
     module: str
     classes: tuple[str, ...]
-    """Names of the 32-bit classes that have an 8-bit one, which is called ``AdamW8bit``."""
+    """Names of the 32-bit classes that have an 8-bit counterpart, such as ``AdamW8bit``."""
     in_trainer: str
     """Value of the Trainer's argument ``optim``."""
 
@@ -38,11 +38,11 @@ LIBRARIES: Final = (
 )
 """The packages, in the order of preference."""
 IN_TRAINER: Final = ("adamw_torch", "adamw_torch_fused")
-"""Optimizers of the Trainer that have an 8-bit one."""
+"""Optimizers of the Trainer that have an 8-bit counterpart."""
 
 
 class EightBitOptimizer(Change):
-    """Makes an 8-bit optimizer where the program makes one of PyTorch."""
+    """Creates an 8-bit optimizer where the program creates one of PyTorch."""
 
     name = "eight_bit_optimizer"
     reason = "no optimizer that has an 8-bit one was made"
@@ -52,7 +52,7 @@ class EightBitOptimizer(Change):
         self._library = next((one for one in LIBRARIES if importlib.util.find_spec(one.name)), None)
 
     def install(self) -> None:
-        """Change how optimizers are made, and the arguments of the Trainer."""
+        """Replace optimizers when they are created, and change the arguments of the Trainer."""
         if self._library is None:
             return
         for name in self._library.classes:

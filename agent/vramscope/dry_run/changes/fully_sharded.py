@@ -116,7 +116,7 @@ def _containers(names: Iterable[str]) -> Sequence[str]:
 
 
 def _listed(params: Any) -> list[Any]:
-    """Return the parameters, or groups of them, as a list whose entries can be replaced: the given one if it is a list."""
+    """Return the parameters, or groups of them, as a list whose entries can be replaced. A list is returned itself."""
     from torch import Tensor
 
     groups = params if isinstance(params, list) else list(params)
@@ -129,7 +129,7 @@ def _listed(params: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Slot:
-    """Place of a parameter in the arguments of an optimizer. There it is alone, or with its name."""
+    """Position of a parameter in the arguments of an optimizer, with or without its name."""
 
     entries: list[Any]
     at: int
@@ -142,7 +142,7 @@ class _Slot:
             self.entries[self.at] = (entry[0], None) if isinstance(entry, tuple) else None
 
     def fill(self, names: Mapping[int, tuple[torch.nn.Module, str]]) -> None:
-        """Put the parameter there that now has the name of the one that was dropped."""
+        """Store the parameter that now has the name of the dropped one."""
         if self.parameter_id in names:
             root, name = names[self.parameter_id]
             entry, parameter = self.entries[self.at], root.get_parameter(name)

@@ -1,6 +1,6 @@
-"""The optimizer on the CPU: the GPU has neither its states nor the temporary tensors of its update.
+"""Simulates an optimizer on the CPU: its state and the temporary tensors of its update are not on the GPU.
 
-The update itself is not computed here. On a card it runs on the CPU, on copies of weights and gradients there.
+The update itself is not computed in a dry run. In a real training it runs on the CPU, on copies of weights and gradients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OptimizerOffload(Change):
         self._taken: dict[int, list[list[Any]]] = {}
 
     def install(self) -> None:
-        """Take the parameters away before each step, and give them back after it."""
+        """Remove the parameters from the optimizer before each step, and restore them after it."""
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         take = guarded("a change of the dry run")(self._take)
