@@ -27,9 +27,9 @@ _listeners: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDict
 def after_free(watched: Any, listener: FreeListener) -> weakref.ref[Any]:
     """Call ``listener.freed()`` on the main thread soon after ``watched`` has died.
 
-    Python remembers 32 pending calls; where more wait, this one is not made. The caller keeps both ``listener`` and the
-    returned reference, or nothing is called. Python runs the callbacks of one object's references from the newest to the
-    oldest: make this reference before the others if it has to come last.
+    Python stores 32 pending calls; if more are waiting, this call is lost. The caller must keep references to ``listener`` and to
+    the result, or nothing is called. Python runs the callbacks of an object's weak references from the newest to the oldest, so
+    this one must be created first if it has to run last.
     """
     reference = weakref.ref(watched, _request_call)
     _listeners[id(reference)] = listener

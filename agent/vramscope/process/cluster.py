@@ -1,4 +1,4 @@
-"""Jobs that the process belongs to: of Slurm, Kubernetes, Ray, torchrun and MPI, from what each tells its processes."""
+"""Finds the jobs of this process: of Slurm, Kubernetes, Ray, torchrun and MPI, from environment variables, files and Ray's API."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Detects the exit code of the program: ``sys.exit(7)``, ``exit()`` and ``quit()``, unless the exception is caught.
 
-Python reports no SystemExit: no excepthook sees it, and it is gone when the exit handlers run. So the functions that raise
-it are wrapped. A written-out ``raise SystemExit(7)`` and ``os._exit`` are not detected. In an exit handler
-``sys.last_value`` and ``sys.exc_info`` say nothing about the former (3.10 to 3.13), and its traceback is gone. The module's
-frame would show that it was left but not with which code, so that each ``raise SystemExit(main())`` would count as a
-failure.
-
+Python reports no SystemExit: no excepthook is called for it, and it no longer exists when exit handlers run. So the functions
+that raise it are wrapped. An explicit ``raise SystemExit(7)`` and ``os._exit`` are not detected. In an exit handler neither
+``sys.last_value`` nor ``sys.exc_info`` has the exception (3.10 to 3.13), and its traceback is gone. The module's frame would
+show the exit but not the code, so each ``raise SystemExit(main())`` would count as a failure.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ class _ExitMarker:
 
 
 class ExitWatch:
-    """Watches exits. ``begin`` once; in an exit handler, ``failure`` says whether the program ends with an error."""
+    """Watches exits. Call ``begin`` once. In an exit handler, ``failure`` is set if the program ends with an error."""
 
     def __init__(self) -> None:
         self.failure: tuple[str, str] | None = None

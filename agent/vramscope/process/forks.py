@@ -1,4 +1,4 @@
-"""Forks of the process: the parent's session goes on, and its copy in a child must stay silent.
+"""Handles forks of the process: the session continues in the parent, and its copy in a child must do nothing.
 
 CUDA does not work in a forked child, and files and connections belong to the parent.
 """
@@ -21,7 +21,7 @@ _listeners: weakref.WeakSet[ForkListener] = weakref.WeakSet()
 
 
 def watch_forks(listener: ForkListener) -> None:
-    """Tell the listener of each fork until :func:`unwatch_forks`. The listener is not kept alive."""
+    """Call the listener at each fork until :func:`unwatch_forks`. No strong reference to the listener is kept."""
     _listeners.add(listener)
 
 

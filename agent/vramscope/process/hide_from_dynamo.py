@@ -86,10 +86,11 @@ def outside_of_graphs(call: C) -> C:
 
 
 def _tracing_test() -> Callable[[], bool]:
-    """A function whose answer Dynamo takes to be True while it traces, so that it never reaches what comes after.
+    """Return a function whose result is True while Dynamo traces, so that the code after the test is not traced.
 
-    ``is_compiling()`` is one, but a frame that asks it is compiled even where it has nothing to compile. The other, which
-    PyTorch 2.10 and later treats alike, leaves such a frame alone: it runs as it is, and so does our hook.
+    ``is_compiling()`` is such a function, but Dynamo compiles a frame that calls it even if nothing else is to be compiled. The
+    other function, which PyTorch 2.10 and later treats in the same way, does not cause this. The frame and the hook in it then
+    run as ordinary Python code.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The agent's own tensors, whose holders no scan has to find."""
+"""Lists the agent's own tensors, which scans for leaks must ignore."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _marked: Final[list[weakref.ref[torch.Tensor]]] = []
 
 
 def mark(tensor: torch.Tensor) -> None:
-    """Declare a tensor on the CPU, and all views of it, to be the agent's."""
+    """Mark a tensor on the CPU, and all views of it, as the agent's own."""
     _marked[:] = [known for known in _marked if known() is not None]
     _marked.append(weakref.ref(tensor))
 
 
 def storages() -> frozenset[int]:
-    """Return the identities of their storages."""
+    """Return the identities of the storages of marked tensors."""
     living = [tensor for known in _marked if (tensor := known()) is not None]
     return frozenset(tensor.untyped_storage()._cdata for tensor in living)

@@ -183,7 +183,7 @@ class Secrets:
         return self._hidden(str(value), known)
 
     def _hidden(self, value: str, known: Secrecy) -> str:
-        """Return :data:`HIDDEN`, unless nobody would hide this value (a number, ``true``)."""
+        """Return :data:`HIDDEN`, or the value itself if it cannot be a secret (a number, ``true``)."""
         if _is_plain(value, known):
             return value
         looks_random = re.search(r"[0-9]", value) and re.search(r"[A-Za-z]", value)

@@ -1,8 +1,7 @@
 """PyTorch's one profiler per process: the agent's while a profile is recorded, the user's at all other times.
 
-PyTorch says whether a profiler is active. Thin patches of the two functions that every profiler of PyTorch calls first
-detect another start. If the user starts one while the agent's is open, the agent's is dropped first, so that the user finds
-no trace of it.
+PyTorch reports whether a profiler is active. Patches of the two functions that every profiler of PyTorch calls first detect
+another start. If the user starts a profiler while the agent's is open, the agent's is closed first and its result dropped.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class PytorchProfiler:
 def _quiet_kineto() -> Iterator[None]:
     """Silence PyTorch's profiling library, which prints to the terminal unless this variable is set.
 
-    The library reads it at its first start, so that it must be set then. A value of the user stays.
+    The library reads the variable at its first start, so it must be set by then. A value set by the user is kept.
     """
     value = os.environ.get(LOG_LEVEL)
     if value is None:

@@ -54,7 +54,7 @@ class ProfileRecorder(StepListener):
     """Records profiles, one recorder a session. All calls except :meth:`ask` are on the training thread.
 
     roots           the models, for the names of modules
-    other_is_open   returns whether a window of allocator history is being recorded: never both at once
+    other_is_open   returns whether a window of allocator history is being recorded, because only one of both may be open
     """
 
     order = Order.PROFILE
@@ -342,6 +342,6 @@ class _OpenProfile:
 
     @property
     def is_overdue(self) -> bool:
-        """True after a time that no step takes."""
+        """True if the profile has been open for longer than a step can take."""
         step_s = self.raw.step_before_s or 0.0
         return time.perf_counter() - self._start_s > max(OVERDUE_S, OVERDUE_STEPS * step_s)

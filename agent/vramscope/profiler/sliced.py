@@ -1,4 +1,4 @@
-"""Long loops in slices: in between the training's threads run."""
+"""Runs long loops in slices, with pauses in which the threads of the training run."""
 
 from __future__ import annotations
 

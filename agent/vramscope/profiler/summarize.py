@@ -1,4 +1,4 @@
-"""Sums up a profile: one row per operation, module or source line, with what each took, freed, and had alive at the peak."""
+"""Summarizes a profile: one row per operation, module or source line, with its time, its bytes, and its bytes at the peak."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SummaryTable:
             self.rows.items(), key=lambda item: (item[1][ALLOCATED] + item[1][FREED], item[1][CPU]), reverse=True
         )
         kept, rest = dict(weight[: MAX_ROWS - 1]), weight[MAX_ROWS - 1 :]
-        # Only values without callees: sums with callees would count the same twice.
+        # Values with callees are not summed, because the same bytes or time would count twice.
         sums = [sum(row[position] for _, row in rest) for position in range(len(QUANTITIES))]
         for whole in (CPU, DEVICE, ALLOCATED, FREED, PEAK):
             sums[whole] = sums[whole + 1]
@@ -62,7 +62,7 @@ class SummaryTable:
 
 
 class StringTable:
-    """Texts by number."""
+    """Texts with consecutive numbers, each once."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -78,7 +78,7 @@ class StringTable:
 
 
 class ProfilePeak:
-    """The time of the highest allocated bytes, and what was alive then."""
+    """The time of the highest allocated bytes, and the allocations that existed then."""
 
     def __init__(self, events: list[Allocation], counters: DeviceCounters | None, pause: Callable[[], None]) -> None:
         self.bytes: int | None = None
@@ -122,7 +122,7 @@ class ProfileTotals:
         self.pause = pause
         self._marks = raw.marks
         self._mark_times = [mark.time_ns for mark in raw.marks]
-        # By its middle: the optimizer's step, for example, begins before the agent's hook in it is called.
+        # The middle of an operation decides: the optimizer's step, for example, begins before the agent's hook in it is called.
         self._phases = [
             self.mark_at(start + duration // 2).phase
             for start, duration in sliced(zip(events.starts, events.durations, strict=True), pause)
@@ -174,7 +174,7 @@ class ProfileTotals:
         selfs = list(events.durations)
         tops: list[tuple[int, int]] = []
         for row, parent in enumerate(sliced(events.parents, self.pause)):
-            # Work of another thread meanwhile is not part of it (the backward's thread, say).
+            # Work of another thread at the same time is not part of the operation (backward's thread, for example).
             if parent != NONE and events.threads[parent] == events.threads[row]:
                 selfs[parent] -= events.durations[row]
             else:

@@ -17,8 +17,8 @@ _BEFORE: Final = (series.UNKNOWN,) * 3
 def history_columns(sums: ProfileTotals, existing: Sequence[bool]) -> Columns:
     """Return columns of profile.HISTORY. ``existing``: which of the three tables exist.
 
-    A free counts for the rows of the allocation, whoever freed it. A block whose address is allocated again was freed
-    before, if no event says so.
+    A free counts for the rows of the allocation, whichever operation freed it. A block without a free event counts as freed when
+    its address is allocated again.
     """
     if sums.counters is None or len(sums.allocations) > MAX_CHANGES:
         return {}

@@ -1,9 +1,9 @@
-"""Frees by Python between two operations: PyTorch's tree of events leaves them out, and its flat list has no address.
+"""Finds the blocks that Python freed between two operations, such as by ``del``.
 
-Without stacks the tree begins with operations, and a ``del`` of the training is in none of them. The flat list has its size
-and its time. The block follows from the size. Among live blocks of that size, it is the one whose address is allocated
-again first, because it must be free by then; else the newest. So the bytes are right, and the block has the right size. If
-no block has that size, it was allocated before the profile.
+PyTorch's tree of events does not contain these frees, because without stacks its roots are operations. The flat list of events
+has their size and time, but no address. So the block is chosen by size: the live block of this size whose address is allocated
+again first, because it must be free by then, else the newest one. The bytes are then always right. If no live block has this
+size, the block was allocated before the profile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEMORY: Final = "[memory]"
 """PyTorch's name of all such events."""
 NEVER: Final = 1 << 62
 IN_TREE: Final = -1
-"""The block is freed later by an operation, so that it is none of these."""
+"""The block is freed later by an operation, so it cannot be one of these."""
 
 
 class MemoryEvent(NamedTuple):
@@ -83,7 +83,7 @@ def _best_candidate(candidates: list[tuple[int, int, int]], device: int, alive: 
 
 
 def _next_allocations(known: Sequence[Allocation]) -> list[int]:
-    """Return for each event the time at which its address is next allocated; STAYS: never; IN_TREE."""
+    """Return for each event the time at which its address is next allocated; NEVER, or IN_TREE if an operation frees it."""
     at: list[int] = [NEVER] * len(known)
     next_ns: dict[tuple[int, int], int] = {}
     for number in range(len(known) - 1, -1, -1):

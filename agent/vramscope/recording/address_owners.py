@@ -1,10 +1,9 @@
 """Owners of addresses at the boundaries of a window's steps: parameters, gradients, optimizer state, buffers, inputs,
 workspaces.
 
-Between two boundaries the allocator's events describe what happened. This records what the program had a name for at the
-begin of a step, before its optimizer, and at its end. Addresses are stored, never tensors, whole lists at a time: about 1
-µs a tensor between a training's kernels, with cold caches. Names are looked up once, and repetitions are removed later on
-the agent's own thread.
+The allocator's events have no owners. So the addresses of named tensors are read at the begin of a step, before its optimizer,
+and at its end. Only addresses are stored, never tensors. Reading takes about 1 µs per tensor between the kernels of a training,
+where caches are cold. Names are looked up once, and repetitions are removed later on the agent's own thread.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MAX_INPUTS: Final = 1000
 PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT, COPIES, WORKSPACES = range(len(OWNER_CATEGORIES))
 NO_BUCKETS: Final[Counter[int]] = Counter()
 NO_ID: Final = 0
-"""Stands for a parameter's id where there is none, as for an input."""
+"""Owner id of tensors without a parameter, such as inputs."""
 
 _grad = attrgetter("grad")
 
@@ -53,7 +52,7 @@ class Owner(NamedTuple):
     what: str
     """``exp_avg`` of a state; "" if the parameter or buffer itself is the owner."""
     owner_id: int
-    """Id of the parameter or buffer; NOBODY."""
+    """Id of the parameter or buffer; NO_ID if there is none."""
 
 
 class OwnedAddresses(NamedTuple):
@@ -95,7 +94,7 @@ class Owners:
         self._plainly = torch._C.DisableTorchFunction
         self._owners: dict[Owner, int] = {}
         self._lists: dict[Any, list[int]] = {}
-        """Positions among the owners by the request for them: mostly the same at each boundary."""
+        """Cached lists of positions among the owners, which are mostly the same at each boundary."""
         self._recorded: list[OwnedAddresses] = []
         self._workspaces = WorkspaceMarks()
         self._count = 0
@@ -109,8 +108,8 @@ class Owners:
         self._gradient_owners: list[int] = []
         """Positions of their gradients among the owners, once each of them has had one."""
         self._buckets = NO_BUCKETS
-        self._seeks_copies = True
-        """Whether copies of the weights are sought at the end of this step."""
+        self._searches_copies = True
+        """True if copies of the weights are searched for at the end of this step."""
         self._recorded_gradients: list[list[int]] = []
         """Ids of parameters whose gradients were recorded since the last step ended, once per recording."""
 
@@ -132,8 +131,8 @@ class Owners:
         with self._plainly():
             self._buckets = self._bucket_sizes()
             self._workspaces.read(mark)
-            if self._seeks_copies:  # a window may begin with the optimizer, before a checkpoint is read
-                self._seeks_copies = False
+            if self._searches_copies:  # a window may begin with the optimizer, before a checkpoint is read
+                self._searches_copies = False
                 self._record_copies(mark)
             if self._sample() != self._sampled:
                 self._record_all(mark)
@@ -362,11 +361,11 @@ class Owners:
         return addresses_of_owners
 
     def _addresses(self, tensors: Iterable[torch.Tensor], kinds: set[type]) -> array[int] | None:
-        """Of each one's storage; None where there are wrappers or sparse ones among them, which have none or several."""
+        """Return the addresses of the tensors' storages; None if a wrapper or sparse tensor has no storage, or several."""
         if self._transforming() is None and self._plain >= kinds:
             try:
                 return array("q", map(self._address_of, tensors))
-            except NotImplementedError:  # a sparse one
+            except NotImplementedError:  # a sparse tensor
                 pass
         return None
 

@@ -1,6 +1,6 @@
-"""Finds the first call of a module that builds a graph, whatever its model, so that the first forward is recorded.
+"""Finds the first call of a module with gradients, so that the first forward pass is recorded.
 
-Which model trains is known at the first backward pass at the latest. An out-of-memory error in the first forward comes before.
+The trained model may be unknown until the first backward pass. An out-of-memory error in the first forward pass comes before.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ MOST_CALLS: Final = 10_000
 
 
 class FirstForward:
-    """Calls ``then`` once, on the training thread, before the first call of a module with gradients on a process that uses CUDA.
+    """Calls ``then`` once, on the training thread, before the first call of a module with gradients in a process that uses CUDA.
 
-    Until then, or until :meth:`end`, each call of a module costs some µs. After MOST_CALLS it is given up: inference builds none.
+    Until then, or until :meth:`end`, each call of a module costs some µs. The search ends after MOST_CALLS, because a program
+    that only runs inference never makes such a call.
     """
 
     def __init__(self, clock: StepClock, then: Callable[[], None]) -> None:
@@ -44,7 +45,7 @@ class FirstForward:
             self._end = None
 
     def model(self) -> list[Any]:
-        """The module that was called, if it lives: the model, as far as one call shows."""
+        """Return the module that was called, if it still exists. It is assumed to be the model."""
         module = self._module()
         return [] if module is None else [module]
 

@@ -1,8 +1,8 @@
 """PyTorch's one switch for allocator history: the agent's while a window is recorded, the user's at all other times.
 
-There is one history per process. PyTorch says whether it is on. Thin patches of ``torch._C`` functions detect other callers
-of the switch for the session's lifetime. If the user calls it while a window is open, the window is dropped first, so that
-the user finds no trace of it. Changes of the allocator's settings and calls that empty its cache are detected in the same
+There is one history per process, and PyTorch reports whether it is on. Patches of ``torch._C`` functions detect other callers of
+the switch during the session. If the user calls it while a window is open, the window is dropped first, so that the user's
+history contains no agent events. Changes of the allocator's settings and calls that empty its cache are detected in the same
 way.
 """
 
@@ -90,7 +90,7 @@ class PytorchHistory:
         for name in SETTERS:
             if hasattr(self._native, name):
                 self._patches.wrap(self._native, name, self._settings_called)
-        # A call without an effect makes no event, but it may have an effect under other settings.
+        # A call without effect is not an event, but it may have an effect in a replay under other settings.
         for name in EMPTIERS:
             if hasattr(self._native, name):
                 self._patches.wrap(self._native, name, self._emptying_called)
@@ -112,7 +112,7 @@ class PytorchHistory:
     def _settings_called(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
-        finally:  # a refused text may have changed the settings that stand before the error
+        finally:  # a refused text may have changed the settings that come before the error in it
             if self.ours:
                 self._on_settings()
 

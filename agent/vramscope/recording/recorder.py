@@ -54,7 +54,8 @@ class WindowRecorder(StepListener):
 
     roots, optimizers   for the names of modules, their tensors and their state
     on_window       called on the agent's own thread with each packed window
-    other_is_open   returns whether a profile is being recorded: never both at once; ``copies_of`` is as for UntrackedModels
+    other_is_open   returns whether a profile is being recorded, because only one of both may be open
+    copies_of       as in UntrackedModels
     """
 
     order = Order.RECORDING

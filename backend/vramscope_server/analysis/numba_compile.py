@@ -1,7 +1,7 @@
 """Compiles the numeric code of ``analysis`` with numba, to machine code that runs without the interpreter's lock.
 
-Importing numba takes half a second and tens of megabytes, which a server that only stores and shows series does not need. A
-decorated function is therefore handed to numba when it is first called, by Python or by another function during compilation.
+Importing numba takes half a second and tens of megabytes. A server that only stores and shows series does not need it. So a
+decorated function is passed to numba at its first call, by Python or by another function during compilation.
 """
 
 from __future__ import annotations

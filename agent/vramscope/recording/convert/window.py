@@ -1,4 +1,4 @@
-"""Converts what was read from PyTorch to a Window: complete as far as the allocator's counters agree, else with a note."""
+"""Converts the data read from PyTorch to a Window. A note says if the allocator's counters show that events are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory at the error: by category and by module from the record, by source line from the recording that was open."""
+"""Memory at the error: by category and module from the record, and by source line from the recording that was open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OwnerBytes(TypedDict):
 
 
 class SiteBytes(TypedDict):
-    """Memory of a source line; the row of all further lines has no category."""
+    """Memory of a source line. The row for all further lines has no category."""
 
     file: str | None
     line: int | None
@@ -46,7 +46,7 @@ class FreeBlocks(TypedDict):
 
 
 def by_category(facts: Facts, record: OomRecord) -> list[OwnerBytes]:
-    """Rows that add up to the whole device; empty where a number is missing."""
+    """Return rows that add up to the whole device; empty if a number is missing."""
     total, reserved, used = facts.total_bytes, facts.reserved_bytes, facts.used_bytes
     if total is None or facts.free_bytes is None or reserved is None or used is None:
         return []
@@ -72,7 +72,7 @@ def by_category(facts: Facts, record: OomRecord) -> list[OwnerBytes]:
 
 
 def by_module(record: OomRecord) -> list[dict[str, str | int]]:
-    """Memory of each module, in total and by category, the largest first. A newer agent may report further categories."""
+    """Return the memory of each module, in total and by category, the largest first. Newer agents may have more categories."""
     rows: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for holder in record.holders:
         rows[holder.module][holder.category] = holder.held_bytes
@@ -83,7 +83,7 @@ def by_module(record: OomRecord) -> list[dict[str, str | int]]:
 
 
 def by_site(trace: Trace) -> list[SiteBytes]:
-    """Allocations alive at the end of the recording, by the user's innermost line. The largest comes first; the rest is one row."""
+    """Return the allocations at the end of the recording by the user's innermost line, the largest first. The rest is one row."""
     event = len(trace.events) - 1
     alive = trace.lives.active_at(event)
     sites, codes = sites_of(trace), categories_of(trace)
@@ -121,7 +121,7 @@ def by_site(trace: Trace) -> list[SiteBytes]:
 
 
 def free_blocks(record: OomRecord) -> FreeBlocks | None:
-    """Number and size of the free blocks in reserved memory; None where the layout was not read."""
+    """Return number and size of the free blocks in reserved memory; None if the layout was not read."""
     if record.layout is None:
         return None
     blocks = record.layout.blocks

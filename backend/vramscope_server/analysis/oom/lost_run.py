@@ -1,4 +1,4 @@
-"""Diagnosis of a run without a signal, from its last samples: did the host's memory run out?"""
+"""Decides from a lost run's last samples whether the host ran out of memory. A lost run is one that sends nothing any more."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ PROCESS_NEARLY_ALL: Final = 0.90
 RISE_SECONDS: Final = 2.0
 """Interval at the end over which the growth of a process is measured."""
 UNSENT_SECONDS: Final = 1.0
-"""Samples that a process could not send any more: batches leave five times a second, later where memory is short."""
+"""Longest time of samples that a killed process could not send. Batches are sent five times a second, or later if memory is
+short."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRun:
-    """Cause, verdict and first aid, as of an error."""
+    """Cause, sentence and first aid, as for an out-of-memory error."""
 
     kind: CauseKind
     sentence: str
@@ -33,7 +34,7 @@ class LostRun:
 def lost_run(
     seconds: FloatArray, rss: FloatArray, used: FloatArray, host_total_bytes: int | None, who: str = "The process"
 ) -> LostRun | None:
-    """Verdict on a run without a signal; None: nothing points to the host's memory.
+    """Return the verdict on a lost run; None if there is no evidence that host memory ran out.
 
     seconds, rss, used   the samples' times, ``process_rss_bytes`` and ``host_used_bytes``, NaN where unknown
     who                  subject of the sentence
@@ -41,8 +42,8 @@ def lost_run(
     if not host_total_bytes:
         return None
     own, in_use = _last(rss), _last(used)
-    # In a container the total is its limit, and the use is the whole machine's. Then only the process's own memory
-    # counts.
+    # In a container the total may be its limit, while the use is that of the whole machine. Then only the memory of the
+    # process counts.
     shared = in_use if in_use is not None and in_use <= host_total_bytes else None
     full = shared is not None and shared >= HOST_NEARLY_FULL * host_total_bytes
     alone = own is not None and own >= PROCESS_NEARLY_ALL * host_total_bytes
@@ -58,7 +59,7 @@ def lost_run(
 
 
 def _rise(seconds: FloatArray, rss: FloatArray, total_bytes: int, used_bytes: float | None) -> str | None:
-    """Sentence for a process that would have filled the host's memory before its next samples came; None: it did not."""
+    """Return a sentence if the process grew so fast that it would have filled the host's memory before its next samples."""
     known = np.flatnonzero(np.isfinite(rss))
     known = known[seconds[known] >= seconds[known[-1]] - RISE_SECONDS] if len(known) else known
     if used_bytes is None or len(known) < 3 or (passed := seconds[known[-1]] - seconds[known[0]]) < RISE_SECONDS / 4:

@@ -1,6 +1,6 @@
 """Evidence from the recording that was open at an error: memory by source line, and replays under other settings.
 
-It takes seconds where the recording is large or nothing is compiled yet. The diagnosis does not need it and comes first.
+It takes seconds if the recording is large or nothing is compiled yet. The diagnosis does not need it and is shown first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class WindowEvidence:
 def evidence_of(
     trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None
 ) -> WindowEvidence:
-    """Memory by line, and the replays.
+    """Return the memory by line, and the replays on the recorded device.
 
-    confs   values of PYTORCH_CUDA_ALLOC_CONF, replayed on the recorded device; those that cannot be replayed are left out
+    confs   values of PYTORCH_CUDA_ALLOC_CONF to replay; those that cannot be replayed are left out
     """
     sites = by_site(trace)
     recorded = max(trace.end.reserved_bytes, trace.end.counters.get("reserved_bytes.all.peak", 0))
@@ -49,7 +49,7 @@ def evidence_of(
 
 
 def _with_the_request(trace: Trace) -> int:
-    """Bytes reserved under the recorded settings, the failed request included; 0: not known."""
+    """Return the bytes reserved under the recorded settings, including the failed request; 0 if unknown."""
     try:
         own = Scenario(trace, trace.parsed_settings[0].text, recorded=True)
         return own.prediction(target_device_of(trace)).uncapped_peak_reserved_bytes

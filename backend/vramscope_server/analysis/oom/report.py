@@ -1,4 +1,4 @@
-"""Explanation of one out-of-memory error: the record, its message, and what else is known of the run."""
+"""Explains one out-of-memory error from its record, its message, and other data of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, Repl
 
 @dataclass(frozen=True, slots=True)
 class OomReport:
-    """Everything that is reported of one error."""
+    """All results for one error."""
 
     record: OomRecord
     diagnosis: Diagnosis
@@ -27,7 +27,7 @@ class OomReport:
 
     @property
     def culprit(self) -> tuple[str | None, int | None]:
-        """File and line to change: of a leak the line that retains it, else the user's line of the request; None: not known."""
+        """File and line to change: for a leak the line that retains it, else the user's line of the request; None if unknown."""
         if self.diagnosis.kind is CauseKind.LEAK:
             leak = next(iter(growing(self.record)), None)
             return (None, None) if leak is None else (leak.file, leak.line)
@@ -43,9 +43,9 @@ def report_of(
     replay: ReplayFn = lambda confs: [],
     others: Sequence[OtherRun] = (),
 ) -> OomReport:
-    """Report of a record.
+    """Return the report of a record.
 
-    text           text of the error, if it came
+    text           text of the error, if known
     growth_bytes   growth of the memory after each step, if it grows
     """
     words = text if text is not None else record.error_text

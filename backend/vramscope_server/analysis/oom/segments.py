@@ -1,4 +1,4 @@
-"""Segments and blocks of a record as a trace without events, so that the map of a recording can draw them."""
+"""Converts the segments and blocks of a record to a trace without events, so that the segment map can draw them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vramscope_server.analysis.trace.trace import Trace
 
 
 def trace_of(record: OomRecord) -> Trace | None:
-    """Trace of a record; None where the layout was not read. Raises BadWindow where its columns contradict each other."""
+    """Return the trace of a record; None if the layout was not read. Raises BadWindow if its columns contradict each other."""
     if record.layout is None:
         return None
     blocks = record.layout.blocks
-    # The recording that was open has the stacks of blocks. The record has none.
+    # The record has no stacks of blocks. They are in the recording that was open, if there was one.
     unknown = np.full(len(blocks["address"]) // 8, UNKNOWN, "<i8").tobytes()
     layout = Layout(
         segments=record.layout.segments, blocks={**blocks, "stack": unknown}, counters=record.layout.counters

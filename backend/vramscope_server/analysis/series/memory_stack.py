@@ -1,8 +1,8 @@
 """Memory of a device as one stack, from the card to the tensors. Pure functions on arrays.
 
-A row is one step, or one group of steps with one reading of the peaks. Behind the last finished step a row is one sample.
-Each level of a row has its highest value in that step: allocated and reserved are exact peaks of the allocator's counters,
-the card's use is the highest sample. Every level is at least the level that it contains, so the parts add up.
+A row is one step, or a group of steps with one reading of the peaks. After the last finished step a row is one sample. Each level
+of a row has its highest value in that step. Allocated and reserved bytes are exact peaks of the allocator's counters; the use of
+the card is the highest sample. A level is never smaller than the level inside it, so the parts add up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Level = Literal["card", "reserved", "allocated"]
 State = Literal["open", "folded"]
 
 READING_HOLDS_S: Final = 5.0
-"""A reading of unusable bytes is used for rows at most this far from it. The agent reads every two seconds, or more rarely."""
+"""Maximum distance of a row to the reading of unusable bytes that is used for it. The agent reads every two seconds or more."""
 SAME_FREE: Final = 0.1
-"""Largest relative difference between the free bytes of a row and those at a reading that counts for it. Where a tensor was
-freed in between, the reading says nothing about the peak."""
+"""Maximum relative difference between the free bytes of a row and those at the reading that is used for it. With a larger
+difference a tensor was freed in between, and the reading is not valid for the peak."""
 HOLE: Final = 2.0
-"""Ratio of the time since the row before to the row's own duration, from which the difference is shown as a hole."""
+"""Minimum ratio of the time since the previous row to the row's own duration, for the difference to be shown as a hole."""
 SMALLEST_BLOCK: Final = 512
-"""Bytes of the allocator's smallest block. A smaller difference is no memory."""
+"""Bytes of the allocator's smallest block. A smaller difference is a rounding error."""
 
 STEP_COLUMNS: Final = [
     "time_ns",

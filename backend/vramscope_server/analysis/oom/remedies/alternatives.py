@@ -1,4 +1,4 @@
-"""Settings of other runs, gradient checkpointing, and a larger device."""
+"""Remedies: settings of other runs, gradient checkpointing, sparse gradients, and a larger device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, Reme
 GIB: Final = 1 << 30
 IN_A_STEP: Final = (CauseKind.WEIGHTS, CauseKind.OPTIMIZER, CauseKind.ACTIVATIONS, CauseKind.DATA)
 SPARE: Final = 0.02
-"""Spare share of a device that is called large enough."""
+"""Share of its memory that must stay free on a device that counts as large enough."""
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
-    """Measured runs, checkpointing where activations are the cause, a larger device."""
+    """Yield the remedies of this module."""
     for other in context.others:
         yield _measured(context, other)
     yield from _checkpointing(context)
@@ -60,7 +60,7 @@ def _checkpointing(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _sparse_gradient(context: RemedyContext) -> Iterator[Remedy]:
-    """The gradient of an embedding was being made, as large as its table."""
+    """Yield a remedy if backward was allocating the gradient of an embedding, which is as large as its table."""
     facts = context.facts
     if facts.phase != "backward" or not facts.asked_bytes or not (context.record.node or "").startswith("Embedding"):
         return
@@ -84,7 +84,7 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     least = needed + facts.total_bytes - whole
     if int(least * (1 + SPARE)) <= facts.total_bytes:
         return
-    # In later steps the free memory may be in pieces, each smaller than such a request.
+    # In later steps each free block may be smaller than such a request.
     pieces = 0 if facts.expandable else facts.asked_bytes or 0
     size = int((least + pieces) * (1 + SPARE))
     size = -(-size // (GIB // 4)) * (GIB // 4)

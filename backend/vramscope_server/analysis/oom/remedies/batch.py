@@ -1,4 +1,4 @@
-"""A smaller batch: activations shrink with it; weights, gradients and optimizer state do not.
+"""Remedies: smaller batches or shorter inputs. They shrink the activations, but not weights, gradients and optimizer state.
 
 rows that fit = (available / (1 + fragmentation margin) - fixed - constant) / ((working + its error) / rows)
 """
@@ -17,9 +17,9 @@ PARTS: Final = (2, 4, 8, 16, 32, 64)
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
-    """Micro-batches, as few as certainly fit where that is known; shorter inputs; an evaluation without graphs.
+    """Yield micro-batches (as few as certainly fit, if that is known), shorter inputs, or an evaluation without graphs.
 
-    A batch of one cannot be split, and the optimizer does not depend on the batch.
+    A batch of one cannot be split, and the memory of an optimizer step does not depend on the batch.
     """
     facts, estimate = context.facts, context.estimate
     rows = facts.batch_size
@@ -55,7 +55,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     elif facts.evaluates or facts.phase == "eval":
         yield _remedy("smaller batches in the evaluation", context, rank=3, technique="batch")
     elif facts.phase != "forward" and (facts.is_inference_only or (facts.phase == "other" and not facts.step)):
-        # Where no forward was observed, as under torch.func, the rows are not known.
+        # If no forward pass was observed, as under torch.func, the number of rows is unknown.
         if context.kind is CauseKind.ACTIVATIONS:
             yield _remedy("fewer sequences or rows at a time, or shorter ones", context, rank=3, technique="batch")
     elif estimate.working_bytes is None or estimate.is_crude:
@@ -75,7 +75,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _first_guess(context: RemedyContext) -> int:
-    """Number of micro-batches to begin with where the rest of the forward is not known."""
+    """Return a number of micro-batches to try first if the memory for the rest of the forward pass is unknown."""
     estimate, rows = context.estimate, context.facts.batch_size
     working = estimate.working_bytes or 0
     left = context.available_bytes / (1 + FRAGMENTATION_MARGIN) - estimate.fixed_bytes - estimate.constant_bytes
@@ -84,13 +84,13 @@ def _first_guess(context: RemedyContext) -> int:
 
 
 def _shorter(context: RemedyContext) -> Iterator[Remedy]:
-    """Length that fits, where the input has as many rows as before and is longer."""
+    """Yield the length that fits, if the input is longer than the one before and has the same number of rows."""
     facts, estimate = context.facts, context.estimate
     now, before = facts.input_shape, facts.input_shape_before
     share = estimate.largest_share(context.available_bytes)
     if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
         return
-    # Memory is at least proportional to the length: an input so much shorter needs at most so much less.
+    # Memory grows at least in proportion to the length, so a shorter input saves at least its share.
     fits = int((share or 0.0) * now[1])
     known = before[1] <= fits < now[1]
     length = fits if known else before[1]
@@ -107,9 +107,9 @@ def _shorter(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _trainer_predictions(context: RemedyContext) -> Iterator[Remedy]:
-    """Trainer of transformers keeps the predictions of a whole evaluation on the device by default."""
+    """Yield a remedy for transformers' Trainer, which by default keeps all predictions of an evaluation on the device."""
     if context.facts.growing_tensor_advice:
-        return  # it is named already, with the same advice
+        return  # another remedy has the same advice
     loops = (frame for frame in context.record.stack if frame.function.endswith("evaluation_loop"))
     if any("transformers" in frame.file for frame in loops):
         yield advice(

@@ -1,4 +1,4 @@
-"""Sizes in which cards are sold, with the memory that CUDA reports for each."""
+"""Memory sizes of common GPUs, as sold and as reported by CUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIB: Final = 1 << 20
 
 
 class CardSize(NamedTuple):
-    """A card as an example of its size."""
+    """A memory size, with one GPU as an example."""
 
     label: str
     """Size as it is sold."""
@@ -32,9 +32,9 @@ CARD_SIZES: Final = (
     CardSize("141 GB", "H200", 143_167 * MIB),
     CardSize("192 GB", "B200", 182_642 * MIB),
 )
-"""Smallest first. The figures are those of the dry run's cards, where their sources stand."""
+"""Sizes, smallest first. The values are those of the dry run's devices, which have their sources."""
 
 
 def smallest_card(needed_bytes: int) -> CardSize | None:
-    """The smallest card with this memory; None if there is none."""
+    """Return the smallest size with at least this memory; None if there is none."""
     return next((card for card in CARD_SIZES if card.total_bytes >= needed_bytes), None)

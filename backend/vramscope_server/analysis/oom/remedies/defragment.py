@@ -1,4 +1,4 @@
-"""Allocator settings that use free blocks: replayed on the recording where there is one."""
+"""Remedies: allocator settings that make free blocks usable. Their effect is a replay of the recording, if there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFS: Final = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "m
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
-    """Each replayed setting; without a replay, the one that may help. Nothing where the free blocks are too little."""
+    """Yield each replayed setting, or without a replay the most likely one. None if all free blocks together are too small."""
     facts, estimate, available = context.facts, context.estimate, context.available_bytes
     idle = facts.idle_bytes or 0
     if idle < context.shortfall_bytes or facts.expandable:

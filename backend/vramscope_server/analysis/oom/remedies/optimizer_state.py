@@ -1,4 +1,4 @@
-"""Less memory for the optimizer: its state, the copies of its update, and fewer bytes a number."""
+"""Remedies: less memory for optimizer state, for temporary copies of its update, and for gradient buckets; lower precision."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from vramscope.oom_diagnosis.facts import COPIES
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EIGHT_BIT: Final = 2 + 8 / 256
-"""State bytes a parameter of 8-bit Adam: two, and two floats for each block of 256. With fp32 there are 8, with bf16 4."""
+"""State bytes per parameter of 8-bit Adam: two, plus two floats for each block of 256. The state has 8 bytes with fp32 and 4 with
+bf16."""
 MEASURED: Final = {"foreach": (-0.005, 0.13), "8-bit": (-0.005, 0.09), "no state": (-0.005, 0.07)}
-"""Lowest and highest measured saving beyond the formula (docs/out-of-memory.md). It is usually more, because blocks are larger than
-their tensors."""
+"""Lowest and highest relative difference of measured savings to the formula (docs/out-of-memory.md). Measured savings are usually
+larger, because blocks are larger than their tensors."""
 STATE_ERROR: Final = 0.04
-"""Error up to which a saving is promised."""
+"""Maximum relative error of a saving that is shown."""
 KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
-    """Savings in the copies of gradients, the update, the state and the precision."""
+    """Yield the remedies of this module."""
     yield from _buckets(context)
     yield from _update(context)
     yield from _state(context)
@@ -47,7 +48,7 @@ def _update(context: RemedyContext) -> Iterator[Remedy]:
         return  # LBFGS and many third-party optimizers have no foreach
     if record.update not in ("foreach", None):
         return
-    # foreach copies all that it updates; the loop only the largest.
+    # foreach copies all parameters at once; the loop one at a time, at most the largest.
     one = 2 * (record.largest_parameter_bytes or 0)
     estimate = replace(context.estimate, update_bytes=one, low_bytes=context.estimate.fixed_bytes)
     yield Remedy(
@@ -98,21 +99,23 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _saved_without_state(context: RemedyContext, state: int) -> int | None:
-    """The state, and the copies of the update as far as they exceed what scales with the batch; None where one of them is
-    not known well enough."""
+    """Return the saving without optimizer state; None if it is not known well enough.
+
+    It is the state, plus the copies of the update as far as they exceed the memory that scales with the batch.
+    """
     facts, estimate = context.facts, context.estimate
     if estimate.working_bytes is None or estimate.is_crude or estimate.may_grow:
         return None
     known = context.record.state_bytes_per_parameter_byte is not None
     if facts.phase == "optimizer" and not known:
-        return None  # more of the state may have been about to come
+        return None  # the optimizer may have needed more state
     copies = estimate.update_bytes
     if copies and (context.record.update is None or context.record.optimizer_kind not in COPIES):
-        return None  # how many copies the update makes is only known at most
-    # In the first update, state that was just made is in the peak that stands for forward and backward.
+        return None  # only an upper bound of the number of copies is known
+    # In the first update, the peak that is used for forward and backward includes the state that was just created.
     made = (facts.optimizer_bytes or 0) if facts.phase == "optimizer" and not facts.step else 0
     most = state + max(0, copies - max(0, estimate.working_bytes - made))
-    # State of parameters that were frozen before hides what the backward needed: about one gradient.
+    # New state of parameters that were frozen before may be as large as the memory of backward: about one gradient.
     is_hidden = facts.phase == "optimizer" and not estimate.working_bytes and (facts.optimizer_bytes or 0) < state
     hidden = (facts.asked_bytes or 0) if is_hidden else 0
     least = state + max(0, copies - estimate.working_bytes - estimate.error_bytes - hidden)
@@ -137,19 +140,19 @@ def _precision(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _error(of: str) -> str:
-    """Range of the measured savings beyond the formula."""
+    """Return a text with the range of differences between measured savings and the formula."""
     least, most = MEASURED[of]
     return f"measured savings were {least * 100:+.3g} to {most * 100:+.3g} % off this formula"
 
 
 def _narrow_share(context: RemedyContext) -> float:
-    """Share of the trainable parameters that have 16 bits a number already."""
+    """Return the share of the trainable parameters that already have 16 bits."""
     trainable = context.facts.trainable_bytes or 0
     return min(1.0, (context.record.narrow_bytes or 0) / trainable) if trainable else 0.0
 
 
 def _without_state(context: RemedyContext, less: int, share: float) -> bool | None:
-    """Whether a smaller state is enough. State that is not allocated yet cannot free memory for this request."""
+    """Return whether a smaller state is enough. State that is not allocated yet cannot free memory for this request."""
     facts = context.facts
     made = int(share * (facts.optimizer_bytes or 0))
     needed = (facts.used_bytes or 0) + (facts.asked_bytes or 0) - made

@@ -1,7 +1,7 @@
-"""Remedies of an error: what would have been enough, what it saves and costs, and the source of each number, the best first.
+"""Collects the remedies of an error and sorts them, the best first.
 
-A remedy is called enough only if a replay, a finished run, or arithmetic with its error on the safe side proves it; None means
-"may be". Remedies that are enough come first, and of them the cheapest.
+A remedy is called enough only if a replay, a finished run, or a calculation with its maximum error proves it. None means "may be
+enough". Remedies that are enough come first, sorted by effort.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def remedies(
     replay: ReplayFn = lambda confs: [],
     others: Sequence[OtherRun] = (),
 ) -> list[Remedy]:
-    """All remedies. ``replay`` is called only where the free blocks may have been enough."""
+    """Return all remedies, sorted. ``replay`` is called only if the free blocks may have been enough."""
     facts, estimate = diagnosis.facts, diagnosis.estimate
     available = facts.available_bytes
     if available is None or facts.shortfall_bytes is None or estimate is None or facts.asked_bytes is None:
@@ -45,9 +45,10 @@ def _is_worth_a_line(remedy: Remedy, available_bytes: int) -> bool:
 
 
 def _checked(remedy: Remedy, context: RemedyContext) -> Remedy:
-    """A remedy that saves less than the shortfall is not enough; one that does not remove the cause is not certainly enough.
+    """Correct the field ``enough`` of a remedy.
 
-    With less memory needed a leak only takes longer, and memory stays fragmented.
+    A remedy that saves less than the shortfall is not enough. A remedy that does not remove the cause is not certainly enough:
+    with less needed memory a leak only takes longer, and fragmentation remains.
     """
     if remedy.technique == "allocator" or remedy.run_id is not None:
         return remedy

@@ -1,4 +1,4 @@
-"""One remedy, and what remedies are computed from."""
+"""Types of remedies: a remedy, and the data from which remedies are computed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vramscope.protocol.number_format import amount
 from vramscope.protocol.oom_record import OomRecord
 
 WORTH_SHARE: Final = 0.01
-"""Share of the available memory. A remedy that is not certainly enough and saves less is left out."""
+"""Minimum saving as a share of the available memory, for remedies that are not certainly enough."""
 Source = Literal["measured", "replayed", "formula", "advice"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One thing to do."""
+    """A change that lowers the needed memory, or raises the available memory."""
 
     what: str
     saves_bytes: int | None
     enough: bool | None
-    """Whether it certainly would have been enough; None: it may be."""
+    """True if it would certainly have been enough, False if not; None if unknown."""
     source: Source
     source_words: str
     cost: str
     rank: int
-    """Effort for the user: 0 an environment variable, 9 another device."""
+    """Effort for the user, from 0 (an environment variable) to 9 (another device)."""
     conf: str | None = None
     """Value of PYTORCH_CUDA_ALLOC_CONF."""
     technique: str | None = None
@@ -41,7 +41,7 @@ class Remedy:
 
 
 def advice(what: str, words: str, *, cost: str, rank: int, technique: str | None = None) -> Remedy:
-    """A remedy whose effect is not known before it is tried; ``words`` have the reason."""
+    """Return a remedy with an unknown effect. ``words``: the reason why it is unknown."""
     return Remedy(
         what=what,
         saves_bytes=None,
@@ -65,7 +65,8 @@ class Replayed:
 
 
 ReplayFn = Callable[[Sequence[str]], list[Replayed] | None]
-"""Replays the recording up to the error under some settings. Empty: there is none; None: the replay is not done yet."""
+"""Function that replays the recording up to the error under some settings. Its result is empty without a recording, and None
+if the replay is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,14 @@ class OtherRun:
     chips: list[str]
     peak_reserved_bytes: int
     step_ratio: float | None
-    """Time of a step there relative to this run, by the medians; None: not known, or another device."""
+    """Median step time of that run divided by this run's; None if unknown, or on another device."""
     did_as_much: bool
-    """Whether a step of it used at least as many samples of at least this length; False: that is not known."""
+    """True if a step of that run had at least as many samples, of at least the same length; False if not, or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemedyContext:
-    """One error, as the modules of this package see it."""
+    """Data of one error, from which the modules of this package compute remedies."""
 
     facts: Facts
     record: OomRecord
@@ -103,7 +104,7 @@ class RemedyContext:
 
     @property
     def least_bytes(self) -> int:
-        """A remedy that saves less is not enough, or not worth a line."""
+        """Minimum saving: a remedy that saves less is not enough, or not worth mentioning."""
         return max(self.shortfall_bytes, int(WORTH_SHARE * self.available_bytes))
 
     @property
@@ -113,5 +114,5 @@ class RemedyContext:
 
     @property
     def basis_with_error(self) -> str:
-        """The same with the error of the estimate."""
+        """Evidence of the estimate, with its error."""
         return f"{self.basis_words} (it may be off by up to {amount(self.estimate.error_bytes)})"

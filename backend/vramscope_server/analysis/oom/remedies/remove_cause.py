@@ -1,4 +1,4 @@
-"""Removal of what should not be there: a leak, copies, other models, a limit, another process."""
+"""Remedies that remove a cause: a leak, copies, other models, data on the device, a limit, or another process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 AS_LARGE: Final = 0.01
-"""Tolerance, as a share of its weights, for two models that may replace each other."""
+"""Maximum size difference of two models that may replace each other, as a share of the weights."""
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
-    """One remedy for each thing that is there."""
+    """Yield a remedy for each cause that exists."""
     yield from _leak(context)
     yield from _copies(context)
     yield from _replaced_model(context)
@@ -45,8 +45,8 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
     elif facts.phase == "eval":
         words = "bytes retained when memory ran out"
     own = record.own_frame
-    # A tensor that is extended between forwards made the request itself: the last forward ran beside it, so without it
-    # the next one will. What is retained from the last step was not there in the first.
+    # If the line that extends a leaked tensor made the request, the last forward pass fitted beside this tensor. So the next
+    # one fits without it. Kinds "overlap..." are different: memory of the previous step did not exist in the first step.
     grows = bool(leaks) and not leaks[0].kind.startswith("overlap")
     asked_itself = grows and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
     fits = (
@@ -66,7 +66,7 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _without(context: RemedyContext, less: int) -> bool | None:
-    """Whether it fits without so much. If these are all other models and copies, no more of them come."""
+    """Return whether the run fits with ``less`` bytes. If these are all other models and copies, no growth is assumed."""
     alone = less >= context.facts.other_models_bytes and not context.facts.evaluates
     return context.estimate.fits(context.available_bytes, less=less, without_growth=alone)
 
@@ -87,7 +87,7 @@ def _copies(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _replaced_model(context: RemedyContext) -> Iterator[Remedy]:
-    """A model as large as the training one is being created: a notebook's cell that runs again, another fold."""
+    """Yield a remedy if a second model of the same size is being created: a notebook's cell runs again, or another fold."""
     facts = context.facts
     there, waits = facts.parameters_bytes or 0, facts.waiting_bytes
     holders = context.record.holders
@@ -107,7 +107,7 @@ def _replaced_model(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _copy_in_progress(context: RemedyContext) -> Iterator[Remedy]:
-    """``copy.deepcopy`` was copying a model: an average of the weights, the best state so far, a reference."""
+    """Yield a remedy if ``copy.deepcopy`` was copying a model: for an average, the best state so far, or a reference."""
     facts = context.facts
     if facts.copy_of:
         yield Remedy(
@@ -122,7 +122,7 @@ def _copy_in_progress(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _data(context: RemedyContext) -> Iterator[Remedy]:
-    """A data set, or inputs, that the program has put on the device as a whole."""
+    """Yield a remedy for a data set or inputs that the program has moved to the device as a whole."""
     facts = context.facts
     if facts.data_bytes:
         where = f" ({facts.data_line})" if facts.data_line else ""
@@ -138,10 +138,10 @@ def _data(context: RemedyContext) -> Iterator[Remedy]:
 
 
 def _other_models(context: RemedyContext) -> Iterator[Remedy]:
-    """A teacher or an average of the weights need not be on the device all the time."""
+    """Yield a remedy for models that do not train: a teacher or an average need not be on the device all the time."""
     holders = context.record.holders
     models = [one for one in holders if one.category == OTHER_MODELS and one.module != COPIES]
-    # After the first step it is another model than the training one that still moves to the device.
+    # After the first step, a model that is still moving to the device is not the trained one.
     waiting = context.facts.waiting_bytes if context.facts.step and models else 0
     size = sum(one.held_bytes for one in models) + waiting
     more_come = context.facts.kept_models >= KEPT_MODELS
