@@ -1,4 +1,4 @@
-"""Finished collectives, whose tensors PyTorch keeps until a thread of its own has seen the end.
+"""Waits for finished collectives. PyTorch keeps their tensors until its watchdog thread has seen the end.
 
 PyTorch's NCCL watchdog polls every 100 ms. What it has seen is released with the next collective. On an emulated GPU several
 steps fit into that time, so that the gradient buckets of DistributedDataParallel's first step overlapped with those of

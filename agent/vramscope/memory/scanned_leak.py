@@ -1,4 +1,4 @@
-"""What one scan of the leak detector saw of one finding, for the recorder."""
+"""Result of one scan of the leak detector for one finding, for the recorder."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def place_of(traceback: TracebackType | None) -> tuple[str, int, str] | None:
 
 
 def note_exception(fault: BaseException, step: int, put: Callable[[messages.Event], object]) -> None:
-    """Put an event with the line of an exception that ends the process. An out-of-memory error has a record of its own.
+    """Send an event with the line of an exception that ends the process. Out-of-memory errors have another record.
 
     step   number of finished steps
     """

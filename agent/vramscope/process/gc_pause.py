@@ -20,9 +20,8 @@ _enabled = False
 def collector_paused() -> Iterator[None]:
     """Pause garbage collection, and restore the user's setting afterwards.
 
-    Making a tree of a hundred thousand objects would start dozens of collections over the whole process: seconds with a
-    large heap. And a scan for retained memory must not collect what it searches for.
-
+    Creating a tree of a hundred thousand objects would start dozens of collections of the whole process, which take seconds
+    with a large heap. And a scan for retained memory must not free the objects that it searches for.
     """
     global _depth, _enabled
     with _lock:

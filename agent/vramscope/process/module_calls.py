@@ -44,7 +44,7 @@ class ModuleCalls:
     def __init__(self) -> None:
         self._calls: watched_calls.Calls | None = None
         self._of: dict[int, tuple[CallListener, ...]] = {}
-        """By the module's identity."""
+        """Listeners by the module's identity."""
         self._known: dict[int, weakref.ref[Any]] = {}
         self._of_all: tuple[CallListener, ...] = ()
         self._is_paused = False

@@ -125,7 +125,7 @@ class Secrets:
         ]
 
     def configuration(self, values: Mapping[str, Any] | None) -> dict[str, messages.Scalar]:
-        """Flatten the user's settings to dotted names. Secrets are hidden; what is not a scalar is sent as text."""
+        """Flatten the user's settings to dotted names. Secrets are hidden; values that are not scalars become text."""
         flat: dict[str, messages.Scalar] = {}
         self._learn_environment()
         visits = iter(range(MAX_VISITED))

@@ -52,7 +52,7 @@ class Calls:
     def __init__(self) -> None:
         self.watchers: list[Watcher] = []
         self.paused: list[Watcher] = []
-        """Those of the watchers that are not called for now."""
+        """Watchers that are paused."""
         self.wanted: Any = ()
         """Container of ids of first arguments, for a function that is watched for some of them only."""
         self.restore: Callable[[], None] = lambda: None

@@ -35,10 +35,10 @@ class ProfileRequest(NamedTuple):
     reason: str
     steps: int
     stacks: bool
-    """With the Python stack of each operation, for source lines."""
+    """True: record the Python stack of each operation, for source lines."""
     shapes: bool
     trace: bool
-    """With the whole trace."""
+    """True: keep the whole trace."""
 
 
 WARM: Final = ProfileRequest("after warm-up", 1, stacks=False, shapes=False, trace=False)

@@ -38,7 +38,7 @@ class LeakedAddresses:
             self._note(mark, leak.addresses, list(self._holdings).index(leak[:4]))
 
     def needed(self, mark: int, addresses: Iterable[int]) -> None:
-        """Record what is saved for a backward that begins at a mark."""
+        """Record the addresses that a backward pass needs, which begins at a mark."""
         self._note(mark, addresses, UNKNOWN)
 
     @property

@@ -41,7 +41,7 @@ RESERVED_ROSE: Final = WindowRequest("reserved rose", 1)
 LEAK: Final = WindowRequest("a leak was found", 2)
 """One step from scan to scan."""
 ASKED: Final = WindowRequest("asked for", ASKED_STEPS, frees=True)
-"""The only request with stacks of frees, whose cost (`PytorchHistory.begin`) is justified when somebody waits for it."""
+"""The only request with stacks of frees. They cost more (`PytorchHistory.begin`), and are recorded only on a user's request."""
 
 
 class WindowPlan:

@@ -1,4 +1,4 @@
-"""What was read from PyTorch for one window: passed from the training thread to the thread that packs."""
+"""Data read from PyTorch for one window. The training thread passes it to the thread that packs windows."""
 
 from __future__ import annotations
 

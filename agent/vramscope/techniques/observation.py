@@ -1,4 +1,4 @@
-"""What the detectors of techniques read: the declared settings, the models and optimizers, and one observed step."""
+"""Input of the technique detectors: the declared settings, the models and optimizers, and one observed step."""
 
 from __future__ import annotations
 

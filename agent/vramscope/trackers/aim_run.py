@@ -1,4 +1,4 @@
-"""Aim: the run on which the program tracked a value last, at the step that it gave."""
+"""Aim: the run on which the program tracked a value last, at the step of that value."""
 
 from __future__ import annotations
 

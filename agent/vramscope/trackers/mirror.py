@@ -1,6 +1,6 @@
-"""Logs the figures in the trackers that are active, every two seconds, each on a thread of its own: it may wait for a network.
+"""Logs the figures in all active trackers every two seconds. Each tracker has its own thread, because it may wait for a network.
 
-A thread begins once the program has imported its tool. One more thread looks for imports.
+A thread starts once the program has imported its tool. One more thread checks for imports.
 """
 
 from __future__ import annotations

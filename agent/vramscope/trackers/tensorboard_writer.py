@@ -1,4 +1,4 @@
-"""TensorBoard: the ``SummaryWriter`` of PyTorch or tensorboardX that the program used last, at the step that it gave."""
+"""TensorBoard: the ``SummaryWriter`` of PyTorch or tensorboardX that the program used last, at its last step."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from vramscope.transport.http import ServerAnswer
 
 SHORTEST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-"""Longest pause between two tries. A refusal always waits this long: somebody has to correct a token or an address first."""
+"""Longest pause between two tries. After a refusal the pause always has this length, because the user has to correct a token or
+an address first."""
 
 BUSY_FAILURES_BEFORE_REPORT: Final = 3
 REPORT_INTERVAL_S: Final = 60.0

@@ -66,10 +66,10 @@ class ServerAnswer(NamedTuple):
     retry_after_s: float | None = None
     ack: messages.Ack | None = None
     by_server: bool = True
-    """False for an answer that is not from a vramscope server: of a proxy, for example. It rejects nothing for good."""
+    """False if the answer is not from a vramscope server but from a proxy, for example. No batch is then rejected for good."""
 
     def to_single_row(self) -> ServerAnswer:
-        """The same where the batch cannot be split: one that only a proxy finds too large is kept."""
+        """Return the answer for a batch that cannot be split. If only a proxy refuses its size, the batch is kept."""
         return self._replace(outcome="refused") if self.outcome == "too_large" and not self.by_server else self
 
 
@@ -245,10 +245,10 @@ def _certificate_text(fault: Exception) -> str:
 
 @contextlib.contextmanager
 def _without_command() -> Iterator[None]:
-    """Let httpx be imported without its command: click, rich and pygments take three times as long as httpx itself.
+    """Let httpx be imported without its command line, whose imports (click, rich, pygments) take three times as long as httpx.
 
-    rich draws from the user's random generator. What is left draws nothing, so that nothing has to be put back: a
-    random.setstate() would repeat numbers that another thread draws meanwhile.
+    The import of rich also changes the state of the user's random generator. It could not be restored afterwards:
+    random.setstate() would repeat numbers that another thread has drawn in the meantime.
     """
     name = "httpx._main"
     if name in sys.modules:

@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.004
 RING_SHARE: Final = 4
 """Divisor of the ring's limit: a piece is put into the ring while less than this part is used."""
 LAST_RING_SHARE: Final = 2
-"""The same divisor at the end of the session."""
+"""Value of RING_SHARE at the end of the session."""
 
 
 class Artifact(NamedTuple):

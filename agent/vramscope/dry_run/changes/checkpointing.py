@@ -61,7 +61,7 @@ class Checkpointing(Change):
 
 
 def _own_name(kind: type) -> str:
-    """Return the name of a module's class as the program wrote it: FSDP2 makes a class of its own of each."""
+    """Return the name of a module's class in the program. FSDP2 replaces the class by a generated one."""
     return kind.__mro__[2].__name__ if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 else kind.__name__
 
 

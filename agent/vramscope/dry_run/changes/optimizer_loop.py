@@ -1,4 +1,4 @@
-"""How an optimizer of PyTorch updates its parameters: in one fused kernel, or one tensor after the other."""
+"""Changes how PyTorch's optimizers update parameters: in one fused kernel, or one tensor after the other."""
 
 from __future__ import annotations
 

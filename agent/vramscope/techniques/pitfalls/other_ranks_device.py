@@ -25,7 +25,7 @@ MAX_ELEMENTS: Final = 1_000
 
 
 def find(training: TrainingState, environ: Mapping[str, str] = os.environ) -> messages.Pitfall | None:
-    """Search only if each rank of this host has the device of its own number, and PyTorch has memory on a lower or higher one."""
+    """Search for such memory. Only if each rank of this host uses the device with its own number, and another one has memory."""
     import torch
 
     ranks = _ranks_of_host(environ)

@@ -45,7 +45,7 @@ class ModuleSum(TypedDict):
 
 
 class KnownShare(TypedDict):
-    """Extent of what is known."""
+    """Bytes of unknown category, and the basis of the categories."""
 
     unknown_bytes: int
     unknown_fraction: float | None

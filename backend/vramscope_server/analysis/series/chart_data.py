@@ -118,7 +118,7 @@ class RunWindow:
 
     @property
     def zero_ns(self) -> float:
-        """Zero of a time axis, by the sender's clock, as columns have it."""
+        """Zero of a time axis in nanoseconds, by the sender's clock, as in the columns."""
         return self.x0_seconds * 1e9 + self.skew_ns
 
     @property

@@ -30,8 +30,8 @@ _MAX_WARM_UP_STEPS: Final = 50
 _GRAIN_BYTES: Final = 512.0
 """Smallest block of the CUDA allocator. A change by one block is no growth."""
 _HOST_GRAIN_BYTES: Final = 512.0 * 1024
-"""The same for the CPU, where the memory is the heap of the process. Trainings without leaks grew by up to 180 KiB in 40 to
-3,000 steps, by Python, the framework and the agent."""
+"""Smallest growth on the CPU, where the memory is the heap of the process. In trainings without leaks, Python, the framework and
+the agent grew by up to 180 KiB in 40 to 3,000 steps."""
 _Z: Final = 1.96
 _QUARTER_SHARE: Final = 0.25
 """Minimum rise of each quarter of the window, as a share of the line's. A single jump is no growth."""

@@ -1,4 +1,4 @@
-"""Call stacks as two arrays, so that a million stacks take no more memory than their frames."""
+"""Stores call stacks as two arrays, so that a million stacks take no more memory than their frames."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class ExactReplay:
-    """Result of the replay, and what it showed of the initial layout."""
+    """Result of the replay, and the initial layout with the ages of segments that it revealed."""
 
     residual: Residual
     initial: InitialState | None

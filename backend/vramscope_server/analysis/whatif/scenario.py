@@ -1,4 +1,4 @@
-"""One trace under one setting: what it would have reserved, how certain that is, and the smallest device on which it fits."""
+"""Predicts the reserved memory of one trace under one setting, its certainty, and the smallest device on which the run fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What if: a trace replayed under other allocator settings, and the smallest device on which the run fits with each.
+"""Replays a trace under several allocator settings, and finds the smallest device on which the run fits with each.
 
 The peak on a device without a limit ranks settings wrongly, because cached memory may be returned when the device is full. So
 settings are ranked by the smallest device, found by bisection over replays. Both numbers are shown.

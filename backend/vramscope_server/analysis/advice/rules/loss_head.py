@@ -107,7 +107,7 @@ def advise(facts: StepFacts) -> Advice | None:
 
 
 def _of_loss_code(facts: StepFacts, allocations: IntArray, size: int) -> IntArray:
-    """Those of this size that were allocated outside of any module."""
+    """Return the blocks of this size that were allocated outside of any module."""
     of_size = allocations[facts.trace.lives.requested_bytes[allocations] == size]
     outside: IntArray = of_size[np.array([not facts.module_of(int(row)) for row in of_size], np.bool_)]
     return outside
