@@ -93,14 +93,14 @@ def read(
         progress=progress,
     )
     try:
-        return _Snapshot(tables, max_events).made(item)
+        return _Converter(tables, max_events).convert(item)
     except BadWindow as fault:
         raise BadSnapshot(str(fault)) from None
     except MemoryError:
         raise BadSnapshot("the snapshot is larger than this machine's memory") from None
 
 
-class _Snapshot:
+class _Converter:
     """Converts the tables of a file to traces."""
 
     def __init__(self, tables: Tables, max_events: int) -> None:
@@ -131,7 +131,7 @@ class _Snapshot:
         """Return the positions in ``words`` of these word numbers of the tables."""
         return np.searchsorted(self.used, numbers).astype(np.int32)
 
-    def made(self, item: int) -> Snapshot:
+    def convert(self, item: int) -> Snapshot:
         file = self._file(item)
         settings = file.get("allocator_settings")
         in_force: Any = {} if settings is None else self.items.plain_dict(settings, "allocator_settings")

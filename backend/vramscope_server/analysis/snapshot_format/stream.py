@@ -37,7 +37,7 @@ from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt:
     WORD,
     Grown,
     Tables,
-    made,
+    empty_tables,
     with_room,
     words_of,
 )
@@ -110,7 +110,7 @@ class _Reading:
     ) -> None:
         self.unzipped, self.file, self.total = unzipped, file, total
         self.max_bytes, self.max_table_bytes, self.progress = max_bytes, max_table_bytes, progress
-        self.tables = made()
+        self.tables = empty_tables()
         self.buffer: Any = np.empty(CHUNK_BYTES, np.uint8)
         self.size = 0
         """Bytes in the buffer."""
@@ -122,7 +122,7 @@ class _Reading:
     def run(self) -> tuple[Tables, int]:
         words = [word.encode() for word in KNOWN_WORDS]
         ends = np.cumsum([len(word) for word in words])
-        row_tables.prepared(self.tables, np.frombuffer(b"".join(words), np.uint8), ends)
+        row_tables.add_known_words(self.tables, np.frombuffer(b"".join(words), np.uint8), ends)
         self._machine()  # without any data: if it must be compiled, that happens before the first report of progress
         self._read_on()
         self._check_file_type()
@@ -138,7 +138,7 @@ class _Reading:
                 old = [getattr(self.tables, name) for name in slots]
                 self.tables = with_room(self.tables, what, int(self.tables.count[NEED]), self.max_table_bytes)
                 if any(getattr(self.tables, name) is not one for name, one in zip(slots, old, strict=True)):
-                    row_tables.refilled(self.tables, what)
+                    row_tables.rebuild_slots(self.tables, what)
             elif verdict == opcodes.LINE and self.lines is None:
                 self._without_lines()
             else:

@@ -46,7 +46,7 @@ _W_FILE, _W_LINE, _W_NAME, _W_NOTHING = (WORD_NUMBER[_word] for _word in ("filen
 
 
 @fused
-def kind_told(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
+def kind_of_dict(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
     """Return the kind of a dict from its keys on the stack; 0 if its kind was known before."""
     if t.dicts[holder] & _KIND_MASK > OTHER:
         return np.int64(0)
@@ -59,7 +59,7 @@ def kind_told(t: Any, stack: Any, low: int, height: int, holder: int) -> Any:
 
 
 @fused
-def filled(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: int) -> Any:
+def set_items(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: int) -> Any:
     """Run SETITEMS: store the pairs on the stack from ``low`` on in a dict. Return the result code. Requires enough room."""
     kind, row = t.dicts[holder] & _KIND_MASK, t.dicts[holder] >> KIND_BITS
     if kind == FRAME and t.dicts[holder] & USED_FRAME:
@@ -116,7 +116,7 @@ def filled(t: Any, stack: Any, low: int, height: int, holder: int, found_kind: i
 
 
 @fused
-def appended(t: Any, item: int, row: int) -> Any:
+def append_item(t: Any, item: int, row: int) -> Any:
     """Append one item to a list. Return the result code. Requires enough room."""
     holds, length = t.lists[row, 0] & 3, t.lists[row, 0] >> 2
     tag, number = item & _TAG_MASK, item >> TAG_BITS
@@ -161,7 +161,7 @@ def appended(t: Any, item: int, row: int) -> Any:
 
 
 @fused
-def without_room(t: Any, pairs: int) -> Any:
+def full_table(t: Any, pairs: int) -> Any:
     """Return the first table that has no room for one more dict with this many pairs; 0 if all have room."""
     count = t.count
     if count[PAIRS] + pairs > len(t.pairs):

@@ -13,11 +13,11 @@ import numpy as np
 
 from vramscope_server.analysis.numba_compile import lean_entry
 from vramscope_server.analysis.snapshot_format.pickle_vm.containers import (
-    appended,
-    filled,
-    kind_told,
+    append_item,
+    full_table,
+    kind_of_dict,
     pairs_of,
-    without_room,
+    set_items,
 )
 from vramscope_server.analysis.snapshot_format.pickle_vm.fields import NO_NUMBER, OVER, number_of
 from vramscope_server.analysis.snapshot_format.pickle_vm.opcodes import (
@@ -243,13 +243,13 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
             if holder & _TAG_MASK != DICT:
                 verdict = BROKEN
                 break
-            is_now = kind_told(t, stack, low, height, holder >> TAG_BITS)
+            is_now = kind_of_dict(t, stack, low, height, holder >> TAG_BITS)
             rows = (height - low) // 2 + (pairs_of(t, holder >> TAG_BITS) if is_now > OTHER else 0)
-            wanted = without_room(t, rows)
+            wanted = full_table(t, rows)
             if wanted:
                 verdict = ROOM
                 break
-            ended = filled(t, stack, low, height, holder >> TAG_BITS, is_now)
+            ended = set_items(t, stack, low, height, holder >> TAG_BITS, is_now)
             if ended != DONE:
                 verdict = ended
                 break
@@ -274,7 +274,7 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 break
             ended = DONE
             for item in range(low, height):
-                ended = appended(t, stack[item], row)
+                ended = append_item(t, stack[item], row)
                 if ended != DONE:
                     break
             if ended != DONE:
@@ -343,13 +343,13 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                     verdict, wanted, rows = ROOM, DICTS, 1
                     break
                 t.dicts[dicts] = NEW
-                is_now = kind_told(t, stack, floor, height, dicts)
+                is_now = kind_of_dict(t, stack, floor, height, dicts)
                 rows = (height - floor) // 2
-                wanted = without_room(t, rows)
+                wanted = full_table(t, rows)
                 if wanted:
                     verdict = ROOM
                     break
-                ended = filled(t, stack, floor, height, dicts, is_now) if rows else DONE
+                ended = set_items(t, stack, floor, height, dicts, is_now) if rows else DONE
                 stack[floor] = (dicts << TAG_BITS) | DICT
                 dicts += 1
             else:
@@ -367,7 +367,7 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 t.lists[lists, 1] = t.lists[lists, 2] = -1
                 ended = DONE
                 for item in range(floor, height):
-                    ended = appended(t, stack[item], lists)
+                    ended = append_item(t, stack[item], lists)
                     if ended != DONE:
                         break
                 stack[floor] = (lists << TAG_BITS) | LIST

@@ -125,7 +125,7 @@ def stack_of(t: Any, begin: int, length: int) -> Any:
 
 
 @lean_entry
-def refilled(t: Any, what: int) -> None:
+def rebuild_slots(t: Any, what: int) -> None:
     """Insert all rows into new hash slots."""
     if what == WORDS:
         mask = len(t.word_slots) - 1
@@ -162,7 +162,7 @@ def refilled(t: Any, what: int) -> None:
 
 
 @lean_entry
-def prepared(t: Any, words: Any, ends: Any) -> None:
+def add_known_words(t: Any, words: Any, ends: Any) -> None:
     """Add the known words and the default pool."""
     low = 0
     for end in ends:

@@ -157,7 +157,7 @@ class Grown(MemoryError):
     """The contents of the file would take more memory than allowed."""
 
 
-def made() -> Tables:
+def empty_tables() -> Tables:
     """Return empty tables."""
     tables = Tables(
         count=np.zeros(COUNTS, np.int64),
