@@ -1,7 +1,8 @@
-"""A user's file with the public API passes mypy --strict, and what is wrong in it is reported."""
+"""A user's file with the public API passes mypy --strict, and at night basedpyright, and what is wrong in it is reported."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -85,6 +86,28 @@ def test_users_file_passes_strict_mypy(tmp_path: Path) -> None:
 def test_mistakes_are_reported(tmp_path: Path) -> None:
     lines = [number for number, line in enumerate(MISTAKES.splitlines(), 1) if line and "import" not in line]
     assert mypy(tmp_path, MISTAKES) == lines
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_basedpyright_agrees(tmp_path: Path) -> None:
+    """It is pyright with a JavaScript engine in a wheel. Pyright itself would download one when it starts."""
+    tools = tmp_path / "tools"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tools), "basedpyright"]
+    subprocess.run(install, check=True, capture_output=True)
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT / "agent")]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    lines = {}
+    for name, program in (("user.py", PROGRAM), ("mistakes.py", MISTAKES)):
+        (tmp_path / name).write_text(program)
+        words = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", name]
+        environment = {**os.environ, "PYTHONPATH": str(tools)}
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        found = json.loads(done.stdout)
+        assert found["summary"]["filesAnalyzed"] == 1, done.stdout
+        lines[name] = sorted({one["range"]["start"]["line"] + 1 for one in found["generalDiagnostics"]})
+    wrong = [number for number, line in enumerate(MISTAKES.splitlines(), 1) if line and "import" not in line]
+    assert lines == {"user.py": [], "mistakes.py": wrong}
 
 
 @pytest.mark.parametrize("package", ["agent/vramscope"])
