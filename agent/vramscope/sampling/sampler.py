@@ -11,6 +11,7 @@ from vramscope.memory.host import Host
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
 from vramscope.memory.private_pools import PrivatePools
+from vramscope.memory.unified_memory import CAPTURES, is_unified
 from vramscope.memory.unusable import UnusableReader
 from vramscope.process import identity
 from vramscope.protocol import messages, series
@@ -63,6 +64,8 @@ class Sampler:
         self._overhead = OverheadMeter()
         self._shared: SharedPeakCounters | None = None
         self._uuids: dict[int, str | None] = {}
+        self._unified: set[int] = set()
+        """Devices that share the host's memory."""
         self._readings: dict[int, DeviceReading] = {}
         self._read_nvml_from = 0.0
         self._find_devices_from = 0.0
@@ -185,7 +188,10 @@ class Sampler:
         return messages.Block(stream="samples", device=device, rows=1, columns=columns)
 
     def _read_devices(self, counters: list[PeakCounter]) -> dict[int, DeviceReading]:
-        """Return NVML's values by device. Between two readings of a slow device they are unknown; old values are not repeated."""
+        """Return NVML's values by device, or CUDA's for a device that shares the host's memory.
+
+        Between two readings of a slow device they are unknown; old values are not repeated.
+        """
         began = time.monotonic()
         if self.nvml is None or began < self._read_nvml_from:
             return {}
@@ -194,6 +200,10 @@ class Sampler:
             uuid = self._uuids.get(counter.device)
             if uuid is not None:
                 readings[counter.device] = self.nvml.read(uuid, self._reserved_bytes(counter.device))
+            before = readings.get(counter.device, NOT_KNOWN)
+            if counter.device in self._unified and before.device_used_bytes == series.UNKNOWN:
+                used = CAPTURES.used_bytes(counter.device)
+                readings[counter.device] = before._replace(device_used_bytes=used)
         self._read_nvml_from = began + (time.monotonic() - began) / NVML_SHARE - self._interval_s
         return readings
 
@@ -238,7 +248,10 @@ class Sampler:
             if device not in watched and self._shared.read(device)["reserved_bytes"]["all"]["peak"] > 0
         ]
         for device in fresh:
-            self._uuids[device] = identity.uuid_of(torch.cuda.get_device_properties(device))
+            properties = torch.cuda.get_device_properties(device)
+            self._uuids[device] = identity.uuid_of(properties)
+            if is_unified(properties):
+                self._unified.add(device)
             was_measured = device in self._shared.counters
             counter = self._shared.watch(device, from_the_start=not self._cuda_was_up)
             if was_measured and self._cuda_was_up:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.unified_memory import CAPTURES
 from vramscope.steps.phase import BACKWARD, EVAL, FORWARD
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class ReplayPatch:
             return
         hook = guarded("the hook of CUDA graphs")(self._replayed)
         self._hooks.patches.watch(graphs, "replay", before=hook)
+        begin, end = (guarded("the hook of CUDA graphs")(hook) for hook in (CAPTURES.begin, CAPTURES.end))
+        self._hooks.patches.watch(graphs, "capture_begin", before=begin, failed=end, pausable=False)
+        self._hooks.patches.watch(graphs, "capture_end", before=_nothing, after=end, failed=end, pausable=False)
 
     def _replayed(self, *_: Any) -> None:
         clock = self._hooks.clock
@@ -56,3 +60,7 @@ class ReplayPatch:
         elif self._replays >= REPLAYS and time.monotonic() - self._since_s >= SECONDS:
             self._is_over = True
             self._notice.report()
+
+
+def _nothing(*_: Any) -> None:
+    return None
