@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -288,3 +291,18 @@ def test_the_command_writes_a_table(server: RunningServer, runs: list[str], cli:
     assert code == 0 and path.read_text().count("\n") == 3
     for words in (["--table", "nothing"], ["--table", "steps"], [*runs, "--table", "steps"], ["--table", "compare"]):
         assert cli("export", *words, "--server", server.url)[0] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_example_of_the_docs_runs_with_pandas(server: RunningServer, runs: list[str], tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = code.replace("http://127.0.0.1:8265", server.url).replace("run=bf16", f"run={runs[0]}")
+    folder = str(tmp_path / "packages")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "pandas"]
+    subprocess.run(install, check=True, capture_output=True)
+    environment = os.environ | {"PYTHONPATH": folder}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(LARGE) in done.stdout and str(GIB) in done.stdout
