@@ -74,7 +74,7 @@ def train_languages(model: Recognizer, after_each: Callable[[str], None] = lambd
 
 def test_a_head_for_each_task_is_found_with_its_gradients() -> None:
     model = Recognizer()
-    with watched() as scans:
+    with watched(5.0) as scans:
         train_languages(model)
     newest = scans[-1].leaks
     assert [(leak.kind, leak.name) for leak in newest] == [("tensor-growth", "model.languages")]
@@ -86,7 +86,7 @@ def test_a_head_for_each_task_is_found_with_its_gradients() -> None:
 
 def test_entries_of_a_parameter_dict_are_found_too() -> None:
     model = Offsets()
-    with watched() as scans:
+    with watched(5.0) as scans:
         for number in range(16):
             user = f"u{number}"
             model.offsets[user] = nn.Parameter(torch.randn(8, 4096))
@@ -102,14 +102,14 @@ def test_heads_that_are_evaluated_are_in_use() -> None:
             for language in model.languages:
                 model(torch.randn(4, 32), language)
 
-    with watched() as scans:
+    with watched(5.0) as scans:
         train_languages(model, evaluate)
     assert scans and not findings_of(scans)
 
 
 def test_layers_that_compute_without_gradients_are_in_use() -> None:
     model = Cascade()
-    with watched() as scans:
+    with watched(5.0) as scans:
         for _ in range(16):
             model.layers.append(nn.Linear(128, 128))
             optimizer = torch.optim.SGD(model.layers[-1].parameters(), lr=0.1)
@@ -121,7 +121,7 @@ def test_heads_of_one_optimizer_are_in_training() -> None:
     model = Recognizer()
     model.languages["all"] = nn.Linear(64, 256)
     optimizer = torch.optim.SGD(model.languages["all"].parameters(), lr=0.1)
-    with watched() as scans:
+    with watched(5.0) as scans:
         for number in range(16):
             named = f"l{number}"
             model.languages[named] = nn.Linear(64, 256)
@@ -140,6 +140,6 @@ def test_heads_without_gradients_are_no_finding() -> None:
     def free(language: str) -> None:
         model.languages[language].zero_grad(set_to_none=True)
 
-    with watched() as scans:
+    with watched(5.0) as scans:
         train_languages(model, free)
     assert scans and not findings_of(scans)

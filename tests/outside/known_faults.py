@@ -13,7 +13,6 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "74_first_step_splits_block": "wrong",
     "88_competitive_pair": "wrong",
     "94_natural_newton": "silent",
-    "97_batch_size_search": "silent",
     "125_fault_campaign": "silent",
     "128_kept_errors": "silent",
     "130_densified_points": "partly",

@@ -39,6 +39,8 @@ def conclude(
     for verdict in judge.slowing:
         registry.add(verdict)
     registry.withdraw(judge.settled)
+    idle = {group.holder.key for group in groups if group.is_idle}
+    registry.keep_idle(lambda key: key in idle or not (context.complete or judge.is_dead(key)))
     registry.note_emptied(judge.emptied)
 
 

@@ -63,7 +63,7 @@ class LeakDetector:
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
         self.after_step = MemoryAfterStep()
-        self._live_blocks = LiveBlocks(clock)
+        self._live_blocks = LiveBlocks(clock, self._loop)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
         self._scanner = Scanner(self._kinds, seconds)
@@ -364,7 +364,7 @@ class LeakDetector:
             return
         newest = list(self._ages.boundaries)[-POLICY.recent_steps :]
         operations = max((after - before for before, after in pairwise(newest)), default=0)
-        result = self._scanner.scan(operations, self._loop.is_retired, self._create_graph_at)
+        result = self._scanner.scan(operations, self._loop.is_retired, self._create_graph_at, self._schedule.number)
         self._schedule.spend(result.seconds)
         if evaluating and self._loop.may_be_summed_up(result.optimizers, self._outputs.dropped):
             return

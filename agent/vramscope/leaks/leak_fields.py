@@ -25,7 +25,7 @@ UNTIL_EMPTIED: Final = (
 def growth_of(verdict: HolderVerdict) -> float | None:
     """Bytes per iteration that are sent."""
     # Batches of varying sizes leave more at one scan than at the one before.
-    growth = 0.0 if verdict.kind in OVERLAPS else verdict.growth
+    growth = 0.0 if verdict.kind in (*OVERLAPS, "idle-optimizer") else verdict.growth
     if verdict.kind == "cycle" and growth is not None and growth < 0:
         return None  # a collection fell between the scans
     if verdict.kind in ("growing", "growing-eval"):

@@ -97,6 +97,11 @@ class LoopShape:
         reference = self._once.get(id(optimizer))
         return reference is not None and reference() is optimizer and id(optimizer) not in self.optimizers
 
+    @property
+    def has_retired(self) -> bool:
+        """True if an optimizer that no longer steps is alive."""
+        return any(reference() is not None and key not in self.optimizers for key, reference in self._once.items())
+
     def batch_begins(self, sequence_number: int) -> bool:
         """Note that a batch is fetched. True if graphs were built since the previous one."""
         self.trained_since_batch = self.last_backward != self._backward_at_batch

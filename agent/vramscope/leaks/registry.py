@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from vramscope.leaks import leak_fields
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.end_numbers import MemorySinceScan, at_end, has_gone_on
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, HeldMemory
 from vramscope.leaks.holders.key import HolderKey, HolderKind
-from vramscope.leaks.leak_fields import (
-    NO_STEPS,
-    OUTLIVES,
-    emptied_periodically,
-    growth_of,
-    place_in_words,
-    sent,
-    step_graph_key,
-)
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
@@ -42,6 +34,7 @@ MOST_LEAKS: Final = 64
 MOST_FILLING: Final = 8
 DROPPED: Final = "no variable: each batch builds and drops the graph of the output of "
 """Holder of graphs that no variable retains, before the module's name."""
+OUTLIVE_STEPS: Final = ("growing", "growing-eval", "tensor-growth", "idle-optimizer")
 AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
 TO_COME: Final = "Measured in the next step."
 IN_HOST_MEMORY: Final = "It is in host memory, which grows. No GPU peak falls without it."
@@ -160,14 +153,14 @@ class FindingRegistry:
             last_step=step,
             age_steps=verdict.age,
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
-            growth_bytes_per_step=growth_of(verdict),
+            growth_bytes_per_step=leak_fields.growth_of(verdict),
             per=verdict.per,
-            emptied_at=place_in_words(holder.emptied_at if kind in GROWS else None),
+            emptied_at=leak_fields.place_in_words(holder.emptied_at if kind in GROWS else None),
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
             fix=verdict.advice.fix,
-            why=[sent(one) for one in verdict.why],
+            why=[leak_fields.sent(one) for one in verdict.why],
         )
         is_unknown = kind == "no_grad-missing" and holder.key.kind is HolderKind.UNKNOWN
         if is_unknown and (place := frames.user_line()) is not None:
@@ -183,7 +176,7 @@ class FindingRegistry:
             self._fullest[key] = leak
         if verdict.waits is None:
             self._frees_graphs_alone[key] = verdict.advice.freed_bytes < group.held_bytes
-            self._put(key, emptied_periodically(leak, verdict.emptied_after))
+            self._put(key, leak_fields.emptied_periodically(leak, verdict.emptied_after))
 
     @property
     def has_findings(self) -> bool:
@@ -233,13 +226,18 @@ class FindingRegistry:
         for holder, reason in reasons.items():
             self._close(FindingKey("tensor-growth", holder), reason)
 
+    def keep_idle(self, is_idle: Callable[[HolderKey], bool]) -> None:
+        """Withdraw findings on optimizers that step again, or are gone."""
+        for key in [one for one in self._leaks if one.kind == "idle-optimizer" and not is_idle(one.holder)]:
+            self._close(key, Reason.IN_USE_AGAIN)
+
     def note_emptied(self, cycles: Mapping[HolderKey, int]) -> None:
         """Note the iterations after which these holders are emptied: they do not grow without end."""
         for holder, after in cycles.items():
             for kind in GROWS:
                 leak = self._leaks.get(FindingKey(kind, holder))
                 if leak is not None and leak.emptied_after != after:
-                    self._leaks[FindingKey(kind, holder)] = emptied_periodically(leak, after)
+                    self._leaks[FindingKey(kind, holder)] = leak_fields.emptied_periodically(leak, after)
 
     def add_dropped_graphs(self, module: str, saved_bytes: int, nodes: int) -> None:
         """Add graphs that no variable retains: each batch builds and drops the graph of this module's output."""
@@ -257,16 +255,16 @@ class FindingRegistry:
             held_bytes=saved_bytes,
             exclusive_bytes=saved_bytes,
             node_bytes=nodes * NODE_BYTES,
-            peak_effect=NO_STEPS,
+            peak_effect=leak_fields.NO_STEPS,
             advice=advice.NO_GRAD,
-            why=[sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
+            why=[leak_fields.sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(FindingKey("no_grad-missing", HolderKey(HolderKind.DROPPED_GRAPH, name=module)), leak)
 
     def add_step_graph(self, found: DroppedGraph) -> None:
         """Add a graph that each step builds and no backward walks. No variable retains it when a scan runs."""
         origin, step = found.origin, self._clock.step
-        key = step_graph_key(origin)
+        key = leak_fields.step_graph_key(origin)
         known = self._leaks.get(key)
         words = f"output of {origin.module}" + (
             f", assigned to '{origin.variable}' in {origin.function}()" if origin.variable else ""
@@ -288,14 +286,14 @@ class FindingRegistry:
             peak_effect_bytes=found.effect.peak_bytes,
             peak_effect=found.effect.words,
             advice=advice.unwalked(origin.module),
-            why=[sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
+            why=[leak_fields.sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(key, leak)
         self.send("a graph without a backward was measured")
 
     def withdraw_step_graph(self, origin: GraphOrigin) -> None:
         """Withdraw the finding on a graph that a backward has walked after all."""
-        if self._close(step_graph_key(origin), Reason.BACKWARD_FOLLOWED):
+        if self._close(leak_fields.step_graph_key(origin), Reason.BACKWARD_FOLLOWED):
             self.send("a backward walked a graph that had none before")
 
     def measure_effects(self, intervals: Sequence[PhaseInterval]) -> None:
@@ -360,7 +358,7 @@ class FindingRegistry:
         leak = self._leaks.pop(key, None)
         if leak is None:
             return False
-        end = sent(Transition(ENDS[reason], reason, self._clock.step))
+        end = leak_fields.sent(Transition(ENDS[reason], reason, self._clock.step))
         self._closed[key] = messages.ClosedLeak(
             kind=leak.kind, name=leak.name, file=leak.file, line=leak.line, why=[*leak.why, end]
         )
@@ -368,19 +366,21 @@ class FindingRegistry:
 
     def _effect(self, verdict: HolderVerdict, key: FindingKey, known: messages.Leak | None) -> Effect:
         """Effect of the fix on the peak, as far as it is known; the other findings are followed through the next step."""
-        if verdict.kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
+        kind, freed_bytes = verdict.kind, verdict.advice.freed_bytes
+        outlives = leak_fields.OUTLIVES.format(per=verdict.per)
+        if kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
             return Effect(None, AT_ITS_END)
-        if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
+        if kind in ("cycle", *OUTLIVE_STEPS) and not self._clock.counters:
             return Effect(None, ON_THE_HOST)
-        if verdict.kind in ("tensor-growth", "cycle") and verdict.group.on_cpu and not verdict.group.graphs:
+        if kind in ("tensor-growth", "cycle", "idle-optimizer") and verdict.group.on_cpu and not verdict.group.graphs:
             return Effect(0, IN_HOST_MEMORY)
-        if verdict.kind == "cycle":
-            outlives = verdict.group.holder.key.kind is HolderKind.CREATE_GRAPH
-            return Effect(verdict.advice.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AS_SEEN)
-        if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
-            return Effect(verdict.advice.freed_bytes, OUTLIVES.format(per=verdict.per))
+        if kind == "cycle":
+            stays = verdict.group.holder.key.kind is HolderKind.CREATE_GRAPH
+            return Effect(freed_bytes, outlives if stays else AS_SEEN)
+        if kind in OUTLIVE_STEPS:
+            return Effect(freed_bytes, outlives)
         if verdict.kind == "no_grad-missing":
-            return Effect(None, NO_STEPS)
+            return Effect(None, leak_fields.NO_STEPS)
         if not self._clock.counters:
             return NOT_ON_CPU
         if len(self._clock.counters) == 1:

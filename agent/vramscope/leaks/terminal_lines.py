@@ -21,6 +21,7 @@ SENTENCES: Final = {
     "no_grad-missing": "keeps an autograd graph that no backward pass uses",
     "cycle": "keeps tensors in a reference cycle until the garbage collector runs",
     "tensor-growth": "keeps more tensors with each {per}",
+    "idle-optimizer": "keeps the state of an optimizer that no longer steps",
 }
 """Predicate of each of series.LEAK_KINDS."""
 """Kinds that grow from step to step."""

@@ -17,6 +17,7 @@ from vramscope.protocol.series import UNKNOWN
 if TYPE_CHECKING:
     from vramscope.leaks.autograd.live_graphs import OutputGraphs
     from vramscope.leaks.graph_ages import GraphAges
+    from vramscope.leaks.loop_shape import LoopShape
     from vramscope.leaks.registry import FindingRegistry
     from vramscope.steps.clock import StepClock
 
@@ -57,8 +58,8 @@ def _rise(before: int, now: int) -> int:
 class LiveBlocks:
     """Compares memory after a step with memory after the last scan that found nothing, or after the second step."""
 
-    def __init__(self, clock: StepClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: StepClock, loop: LoopShape) -> None:
+        self._clock, self._loop = clock, loop
         self._host = Host()
         self._before: _Live | None = None
         self._steps = 0
@@ -85,7 +86,7 @@ class LiveBlocks:
         finding them takes a scan. So does a tensor that each step retains until the next: ``graph_is_retained`` shows it.
         """
         is_first = not self._was_scanned
-        if ages.kept_iterations or registry.has_findings:
+        if ages.kept_iterations or registry.has_findings or self._loop.has_retired:
             return True
         if is_first and (outputs.may_be_unwalked or not outputs.has_roots):
             return True

@@ -18,7 +18,7 @@ def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
 
     run_peak_bytes   highest allocated memory of the run so far; None where it is unknown, on the CPU say
     """
-    if leak.kind in OVERLAPS:
+    if leak.kind in (*OVERLAPS, "idle-optimizer"):
         cost_bytes = leak.peak_effect_bytes or 0
         return cost_bytes == 0 or cost_bytes < MIN_SHARE * (run_peak_bytes or 0)
     if leak.emptied_after is None and leak.full_bytes is None:

@@ -43,6 +43,7 @@ LEAK_KINDS: Final = (
     "no_grad-missing",  # graphs are built and dropped without a backward
     "cycle",  # tensors retained by a reference cycle until the garbage collector runs
     "tensor-growth",  # plain tensors, more with every step
+    "idle-optimizer",  # state of an optimizer that no longer steps, while another one trains its weights
 )
 
 FIXES: Final = ("item", "detach", "host")
@@ -75,6 +76,7 @@ LEAK_REASONS: Final = (
     "reference-cycle",
     "evaluation",  # an evaluation without gradients accumulates it
     "still-more",  # slower growth than before
+    "optimizer-idle",  # it no longer steps, and another one trains its weights
     "fills-again",  # emptied periodically
     # settled
     "growth-stopped",
@@ -87,6 +89,7 @@ LEAK_REASONS: Final = (
     "named-since",  # its holder was unknown and has a name now
     "replaced",  # another finding says more
     "backward-ran",  # a backward walked the graph after all
+    "in-use-again",  # the optimizer steps again, or is gone
 )
 """Reasons for a state, in the order of LEAK_STATES."""
 

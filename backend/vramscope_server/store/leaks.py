@@ -23,6 +23,7 @@ log = logging.getLogger("vramscope_server.leaks")
 
 _WORST_FIRST: Final = (
     "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
+    "idle-optimizer",
 )  # fmt: skip
 _Number = TypeVar("_Number", int, float)
 

@@ -71,6 +71,8 @@ class HeldMemory:
     """Keys of unbounded containers that retain all of it too."""
     models: int = 0
     """Number of whole models that no longer train, with their optimizers' state."""
+    is_idle: bool = False
+    """True for the state of an optimizer that no longer steps."""
     rows: int = 0
     """Rows of all its tensors along their first dimension."""
 

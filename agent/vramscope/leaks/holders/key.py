@@ -61,4 +61,5 @@ class Mechanism(enum.Enum):
     CACHED_FUNCTION = "functools.lru_cache"
     HOOKS = "hooks of a module or a tensor"
     UNTRAINED_ENTRIES = "entries of a model's container that no optimizer trains any more"
+    IDLE_OPTIMIZER = "optimizer that no longer steps, while another one trains its weights"
     CLOSURE = "closure of a function that is made again and again"

@@ -40,7 +40,7 @@ from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import NOT_REACHED, LiveTensors, held_by_python, in_use, sweep, tensors_of
 from vramscope.leaks.scan.time_budget import TimeBudget
-from vramscope.leaks.scan.untrained_entries import UntrainedEntries, groups_of_entries
+from vramscope.leaks.scan.unused_memory import UnusedMemory, groups_of_unused
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
@@ -109,7 +109,7 @@ def find_holders(
     chains: Chains | None = None,
     is_retired: Callable[[Any], bool] = lambda optimizer: False,
     create_graph_at: tuple[str, int, str] | None = None,
-    entries: UntrainedEntries | None = None,
+    memory: UnusedMemory | None = None,
 ) -> FoundHolders:
     """Scan once, within this thread's time, without what :func:`trace` needs.
 
@@ -117,7 +117,7 @@ def find_holders(
     chains           how far earlier scans walked through graphs of many steps
     is_retired       of an optimizer: it no longer steps
     create_graph_at  file, line and function of the last backward(create_graph=True)
-    entries          what earlier scans saw of the entries of models' containers
+    memory           what earlier scans saw of models and optimizers
     """
     live = sweep(kinds, time, is_retired)
     not_scanned = [live.not_scanned] if live.not_scanned else []
@@ -125,14 +125,14 @@ def find_holders(
     models = {id(tensor): weakref.ref(module) for tensor, module in live.models if not ignored(tensor)}
     wanted |= models.keys()
     wanted |= {id(optimizer) for optimizer in live.retired}
-    untrained = entries.find(live.modules, live.trained) if entries is not None else []
-    wanted |= {id(one.container) for one in untrained}
+    unused = memory.find(live) if memory is not None else []
+    wanted |= {id(one.owner) for one in unused}
     groups: list[HeldMemory] = []
     nameless: list[weakref.ref[Any]] = []
     retired: list[weakref.ref[Any]] = []
     complete = True
     if wanted:
-        found = _search(live, wanted, time, not_scanned)
+        found = every = _search(live, wanted, time, not_scanned)
         complete = found.complete
         if live.retired:
             retired = [
@@ -150,7 +150,7 @@ def find_holders(
             for of_one in _named_models(live, found, grouping).values()
             if len(of_one.things) >= POLICY.untrained_models
         ]
-        groups += groups_of_entries(untrained, found, codes, grouping, live.known, budget)
+        groups += groups_of_unused(unused, every, codes, grouping, live.known, budget)
         groups = joined(groups)
         not_scanned += _not_walked(budget)
     orphans = [parameter for parameter in live.orphans if not held_by_python(parameter, 2)]

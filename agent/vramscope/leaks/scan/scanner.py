@@ -13,7 +13,7 @@ from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.scan.find_holders import Traced, find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
-from vramscope.leaks.scan.untrained_entries import UntrainedEntries
+from vramscope.leaks.scan.unused_memory import UnusedMemory
 
 SCAN_SECONDS: Final = 0.225
 """Seconds of a scan. The promise is 0.25: what was begun in time ends a little later, most so on a slow machine."""
@@ -53,7 +53,7 @@ class Scanner:
         self._seconds = seconds
         self._costs = Costs()
         self._traced: dict[int, _TracedTensor] = {}
-        self._entries = UntrainedEntries()
+        self._unused = UnusedMemory()
         self.chains = Chains()
         self.live_bytes = 0
         """Bytes of all tensors at the last scan."""
@@ -63,13 +63,15 @@ class Scanner:
         step_numbers: int,
         is_retired: Callable[[Any], bool],
         create_graph_at: tuple[str, int, str] | None,
+        iteration: int = 0,
     ) -> ScanResult:
         """``step_numbers``: most sequence numbers of autograd that a step takes; the others as for :func:`find_holders`."""
         self.chains.step_numbers = step_numbers
+        self._unused.iteration = iteration
         with undisturbed():
             time = TimeBudget(self._seconds, self._costs)
             explanation = find_holders(
-                self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at, self._entries
+                self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at, self._unused
             )
             traced = trace(explanation, time, self.chains, self._of_earlier_scans)
             before = self._unknown()
@@ -92,7 +94,7 @@ class Scanner:
 
     def close(self) -> None:
         """The session ends."""
-        self._entries.close()
+        self._unused.close()
 
     def _remember(self, nameless: list[weakref.ref[Any]], traced: Traced, *, whole: bool) -> None:
         """Remember traced tensors without a graph that are in no cycle, such as a dataset that only its loader refers to.

@@ -13,24 +13,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from vramscope.guard import guarded
-from vramscope.leaks.autograd.graph_walk import NodeBudget
-from vramscope.leaks.holders.grouping import Grouping, group_key
-from vramscope.leaks.holders.holder import holder_of
-from vramscope.leaks.holders.holder_bytes import HeldMemory, group_of
-from vramscope.leaks.holders.key import HolderKey, Mechanism
-from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan.grouped_tensors import without
-from vramscope.leaks.scan.paths import FoundPaths, Path
-from vramscope.leaks.scan.storages import Storages
-from vramscope.leaks.scan.tensors import parameters_of, with_gradients
+from vramscope.leaks.scan.tensors import parameters_of
 from vramscope.process.module_calls import CallListener, module_calls
-
-
-class Untrained(NamedTuple):
-    """A container with entries that are no longer trained. It refers to the user's tensors: drop it after the scan."""
-
-    container: Any
-    parameters: list[Any]
 
 
 class _Gradient(NamedTuple):
@@ -67,8 +51,11 @@ class UntrainedEntries:
         """Modules that were called, by id."""
         self._listener = CallListener(guarded("model hook")(self._was_called))
 
-    def find(self, modules: Iterable[Any], trained: AbstractSet[int]) -> list[Untrained]:
-        """Containers with such entries and with one that is trained. ``trained``: ids of the parameters of optimizers that step."""
+    def find(self, modules: Iterable[Any], trained: AbstractSet[int]) -> list[tuple[Any, list[Any]]]:
+        """Containers that have such entries and one that is trained, with the parameters of such entries.
+
+        trained   ids of the parameters of optimizers that step
+        """
         import torch
 
         kinds = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -84,7 +71,7 @@ class UntrainedEntries:
                 elif self._is_unused(entry, parameters, before):
                     idle += [one for one in parameters if one.grad is not None]
             if idle and trains:
-                found.append(Untrained(container, idle))
+                found.append((container, idle))
         return found
 
     def close(self) -> None:
@@ -131,28 +118,3 @@ def _entries_of(container: Any) -> Iterable[tuple[Any, list[Any]]]:
     for parameter in list((container.__dict__.get("_parameters") or {}).values()):
         if parameter is not None:
             yield parameter, [parameter]
-
-
-def groups_of_entries(
-    untrained: Sequence[Untrained],
-    found: FoundPaths,
-    codes: Codes,
-    grouping: Grouping,
-    known: Storages,
-    budget: NodeBudget,
-) -> list[HeldMemory]:
-    """What such entries retain, by the containers' holder."""
-    named: dict[HolderKey, tuple[list[Path], list[Any]]] = {}
-    for one in untrained:
-        path = found.paths.get(id(one.container))
-        if path is not None:
-            element = Path(path, path.root, "[*]", type(one.parameters[0]), None, None, path.depth + 1)
-            paths, parameters = named.setdefault(group_key(element, grouping), ([], []))
-            paths.append(element)
-            parameters += one.parameters
-    groups = []
-    for paths, parameters in named.values():
-        holder = holder_of(paths, codes, grouping, written=True)  # the line that puts something into it
-        holder = holder._replace(container=True, written=False, mechanism=Mechanism.UNTRAINED_ENTRIES)
-        groups.append(group_of(holder, parameters, without(known, with_gradients(parameters)), budget))
-    return groups

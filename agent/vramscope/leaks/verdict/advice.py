@@ -178,6 +178,8 @@ def _of_mechanism(holder: Holder) -> str:
                 f"{name} has parameters that were trained earlier and that no optimizer trains now, and their gradients: set "
                 ".grad = None when one has been trained, and delete entries that are not used again"
             )
+        case Mechanism.IDLE_OPTIMIZER:
+            return f"another optimizer trains the weights now: delete {name} (`del`, or set it to None) if it is not used again"
         case Mechanism.CLOSURE:
             return (
                 f"each step makes another function {name} with its variables, and something keeps them: store what register_hook "

@@ -15,6 +15,7 @@ _ORDER: Final = {
     "no_grad-missing": 2,
     "overlap-unfreed": 2,
     "overlap": 3,
+    "idle-optimizer": 3,
 }
 
 

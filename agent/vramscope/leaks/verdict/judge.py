@@ -173,6 +173,11 @@ class Judge:
         history.empty(Reason.TENSORS_DIED, step)
         self.settled[key] = Reason.TENSORS_DIED
 
+    def is_dead(self, key: HolderKey) -> bool:
+        """True where most tensors that the newest scan of a holder saw are dead."""
+        history = self._histories.get(key)
+        return history is not None and bool(history.observations) and is_plain_and_dead(history.observations[-1])
+
     @property
     def suspects(self) -> bool:
         """True where a holder may yet be reported: a suspected one, or one that retained a graph at the last scan."""
@@ -213,7 +218,8 @@ class Judge:
         history.add(now)
         if cycle is not None:
             cycle.watch(_living(group))
-        kind = self._settled_kind(kind, group, history, now, more=more, step=step)
+        if not group.is_idle:  # it never grows
+            kind = self._settled_kind(kind, group, history, now, more=more, step=step)
         if kind is None:
             if more:
                 history.suspect(Reason.MORE_THAN_BEFORE, step)

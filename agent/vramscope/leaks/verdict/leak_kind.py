@@ -52,6 +52,9 @@ class Classification:
     def kind(self) -> LeakKind | None:
         """None where the holder leaks nothing as far as is known."""
         group = self.group
+        if group.is_idle:
+            leaks = group.held_bytes >= self.material_bytes
+            return LeakKind("idle-optimizer", group.tensors, Reason.OPTIMIZER_IS_IDLE) if leaks else None
         if group.cyclic:
             # Without a garbage collector a cycle that exists once may be in use; it counts when it grows.
             stays = group.holder.key.kind is HolderKind.CREATE_GRAPH

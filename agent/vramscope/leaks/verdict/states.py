@@ -42,6 +42,7 @@ class Reason(enum.Enum):
     REFERENCE_CYCLE = "reference-cycle"
     EVALUATION_ACCUMULATES = "evaluation"
     STILL_MORE = "still-more"
+    OPTIMIZER_IS_IDLE = "optimizer-idle"
     FILLS_AGAIN = "fills-again"
     # settled
     GROWTH_STOPPED = "growth-stopped"
@@ -54,6 +55,7 @@ class Reason(enum.Enum):
     NAMED_SINCE = "named-since"
     REPLACED = "replaced"
     BACKWARD_FOLLOWED = "backward-ran"
+    IN_USE_AGAIN = "in-use-again"
 
 
 class Transition(NamedTuple):
@@ -73,5 +75,6 @@ ENDS: Final = {
     Reason.NAMED_SINCE: HolderState.WITHDRAWN,
     Reason.REPLACED: HolderState.WITHDRAWN,
     Reason.BACKWARD_FOLLOWED: HolderState.WITHDRAWN,
+    Reason.IN_USE_AGAIN: HolderState.WITHDRAWN,
 }
 """Reasons for which a report ends, and the state that follows."""

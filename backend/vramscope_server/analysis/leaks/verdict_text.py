@@ -37,6 +37,7 @@ KIND_WORDS: Final = {
     "no_grad-missing": "graphs are built without need",
     "cycle": "a reference cycle holds tensors",
     "tensor-growth": "tensors are kept, more and more",
+    "idle-optimizer": "state of an optimizer that no longer steps",
 }
 """Each of ``series.LEAK_KINDS`` in a few words."""
 NEWER_WORDS: Final = "found by a newer agent"
@@ -45,7 +46,7 @@ NEWER_WORDS: Final = "found by a newer agent"
 # one, as a replay assumes. They lower the peak by different amounts.
 AT_THE_END: Final = "at the end of its step (del)"
 AFTER_LAST_USE: Final = "after its last use within the step"
-STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
+STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing", "idle-optimizer")
 """Of these there is as much in each step."""
 GATHERED_WORDS: Final = "tensors are gathered, and let go together"
 """The same of tensors that were seen to be emptied."""
@@ -215,6 +216,7 @@ def _who(leak: Mapping[str, Any]) -> str:
         "no_grad-missing": "builds autograd graphs, but no backward pass uses them: torch.no_grad() is missing",
         "cycle": f"keeps {held} tensors in a reference cycle "
         + ("that no collector sees" if "in C++" in leak["holder"] else "until Python's garbage collector runs"),
+        "idle-optimizer": "keeps the state of an optimizer that no longer steps; another optimizer trains its weights",
         "tensor-growth": f"keeps {held} tensors"
         + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
     }.get(leak["kind"], f"keeps {held} tensors, which its agent calls {leak['kind']!r}")
