@@ -196,6 +196,24 @@ def test_steps_are_exact_and_of_all_ranks(
     assert by_name == rows, "a name with a slash is found"
 
 
+def test_a_rank_or_a_device_selects_all_steps_of_it(server: RunningServer) -> None:
+    first = Agent(name="実験 ü", world_size=2, devices=2)
+    second = Agent(first.run, rank=1, world_size=2, devices=2, start_ns=first.start_ns, name="実験 ü")
+    for agent in (first, second):
+        server.send(agent, agent.steps(3), agent.steps(2, device=1), agent.ended())
+
+    def places(**asked: int) -> list[tuple[int, int]]:
+        rows = rows_of(server, "steps", run="実験 ü", **asked)
+        return list(dict.fromkeys((row["rank"], row["device"]) for row in rows))
+
+    assert places() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert places(rank=1) == [(1, 0), (1, 1)]
+    assert places(device=1) == [(0, 1), (1, 1)]
+    assert places(rank=1, device=0) == [(1, 0)]
+    for asked in ({"rank": 2}, {"device": 2}, {"rank": 1, "device": 2}):
+        assert server.http.get("/tables/steps", params={"run": first.run, **asked}).status_code == 404
+
+
 def test_all_runs_are_listed_however_many_pages(
     server: RunningServer, runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

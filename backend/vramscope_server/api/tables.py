@@ -58,9 +58,8 @@ class TableAnswers(OwnAnswers):
         with reader(self._request) as connection:
             record = require_run(connection, run)
             places = list_rank_devices(connection, record)
-            if rank is not None or device is not None or not places:
-                places = [require_rank_device(connection, record, rank, device)]
-            for place in places:
+            asked = [one for one in places if rank in (None, one.rank) and device in (None, one.device)]
+            for place in asked or [require_rank_device(connection, record, rank, device)]:
                 for piece in each_step(connection, record, place, first, to, self.damaged):
                     yield [StepOf(place.rank, place.device, step) for step in piece]
 
@@ -133,7 +132,7 @@ def get_table(
             raise InvalidParameter(f"The table {name} needs {needed}.", field=enough[0], seen="", expected=needed)
     source = TableAnswers(request)
     file = _written(table, TableFile(form), source, asked)
-    ident = re.sub(r"[^\w.-]+", "_", run or recording or profile)[:80]
+    ident = re.sub(r"[^\w.-]+", "_", run or recording or profile, flags=re.ASCII)[:80]
     words = ["vramscope", *([ident] if ident else []), name, *(["incomplete"] if source.damaged else [])]
     headers = {
         "Content-Disposition": f'attachment; filename="{"-".join(words)}.{form}"',
