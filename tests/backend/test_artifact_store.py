@@ -18,7 +18,8 @@ from waiting import CONVERSION_SECONDS, eventually
 
 from vramscope_server import conversions, settings
 from vramscope_server.artifact_store import bucket_store
-from vramscope_server.artifact_store.store import ArtifactsRefused
+from vramscope_server.artifact_store.bucket import Bucket
+from vramscope_server.artifact_store.store import ArtifactsRefused, ArtifactsUnreachable
 from vramscope_server.cli.server import serve
 from vramscope_server.settings import Settings
 from vramscope_server.store.writer import StorageTrouble
@@ -126,6 +127,30 @@ def test_files_of_the_folder_are_found_after_a_bucket_was_set(
     folder = server.services.settings.snapshots_dir
     assert not (folder / ready).exists()
     assert list((folder / "waiting").iterdir()) == []
+
+
+def test_a_file_of_the_folder_outlasts_a_bucket_that_does_not_answer(
+    start_server: Start, s3_store: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversions, "TROUBLE_SECONDS", 0.2)
+    before = start_server()
+    monkeypatch.setattr(before.services.snapshots.conversions, "wake", lambda: None)
+    waiting = upload(before, data_of(330))["snapshot"]
+    before.stop()
+    put, refused = Bucket.put_folder, []
+
+    def put_at_second_try(self: Bucket, name: str, folder: Path) -> None:
+        if not refused:
+            refused.append(name)
+            raise ArtifactsUnreachable("it does not answer")
+        put(self, name, folder)
+
+    monkeypatch.setattr(Bucket, "put_folder", put_at_second_try)
+    server = start_server(before.services.settings.data_dir, artifacts=f"s3://{bucket}/a/b")
+    settled(server, waiting)
+    assert refused == [f"columns/{waiting}.tar"]
+    folder = server.services.settings.snapshots_dir
+    eventually(lambda: not [*(folder / "waiting").iterdir(), *(folder / "making").iterdir()])
 
 
 def test_an_upload_in_parts_goes_on_at_another_process(server: RunningServer, start_server: Start, bucket: str) -> None:
