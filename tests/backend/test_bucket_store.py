@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import random
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,3 +140,34 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.
     assert [name for name in "abcd" if cache.find(name)] == ["a", "d"]
     add("d")
     assert [name for name in "abcd" if cache.find(name)] == ["a", "d"]
+
+
+def test_a_deletion_that_was_cut_off_leaves_no_half_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ColumnCache(tmp_path / "cache", max_bytes=1000)
+
+    def made() -> Path:
+        folder = tmp_path / "made"
+        folder.mkdir()
+        for name in "ab":
+            (folder / name).write_bytes(b"x")
+        return folder
+
+    cache.add("1", made())
+    delete, deleted = os.unlink, []
+
+    def delete_one(*given: Any, **how: Any) -> None:
+        if deleted:
+            raise KeyboardInterrupt
+        deleted.append(given)
+        delete(*given, **how)
+
+    monkeypatch.setattr(os, "unlink", delete_one)
+    with pytest.raises(KeyboardInterrupt):
+        cache.drop("1")
+    monkeypatch.undo()
+    assert deleted
+    assert cache.find("1") is None
+    cache.add("2", made())
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["2"]

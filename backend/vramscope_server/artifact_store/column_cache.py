@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import Final
 OPENING_SECONDS: Final = 60.0
 """Time in which a folder is opened after it was asked for. It is not deleted before, whatever its size. Files that are mapped
 stay readable when they are deleted."""
+
+_DELETED: Final = ".deleted-"
+"""Beginning of the names of folders that are being deleted. Identifiers of snapshots have no dot."""
 
 
 class ColumnCache:
@@ -48,19 +52,25 @@ class ColumnCache:
         return path
 
     def drop(self, ident: str) -> None:
-        """Delete the folder of a snapshot."""
-        shutil.rmtree(self._folder / ident, ignore_errors=True)
+        """Delete the folder of a snapshot. Nobody finds half of it, also if the process ends meanwhile."""
+        gone = self._folder / f"{_DELETED}{secrets.token_hex(4)}"
+        with contextlib.suppress(OSError):  # it is not there, or another process deletes it
+            (self._folder / ident).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _make_room(self) -> None:
         used = []
         for path in self._folder.iterdir():
+            if path.name.startswith(_DELETED):
+                shutil.rmtree(path, ignore_errors=True)
+                continue
             with contextlib.suppress(OSError):  # another process has deleted it
                 used.append((path.stat().st_mtime, _size_of(path), path))
         total = sum(size for _, size, _ in used)
         for used_seconds, size, path in sorted(used):
             if total <= self._max_bytes or time.time() - used_seconds < OPENING_SECONDS:
                 return
-            shutil.rmtree(path, ignore_errors=True)
+            self.drop(path.name)
             total -= size
 
 
