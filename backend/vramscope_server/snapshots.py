@@ -160,19 +160,32 @@ class Snapshots:
         """Make a snapshot of an upload in parts, as :meth:`take`. Raises LookupError, Incomplete, OSError, and as Writer.do."""
         with self._completing, self.uploads.locked(upload):  # once, however often it is asked for
             found = self.uploads.find(upload)
-            with self._database.reader() as connection:
-                stored = find_snapshot(connection, upload[:ID_LENGTH])
-            if stored is not None and stored.state != "failed":  # a process ended before it could forget the upload
-                self.uploads.drop(upload)
+            if (stored := self._completed(upload)) is not None:  # a process ended before it could forget the upload
                 return stored, True
             if found.received_bytes < found.size_bytes:
                 raise Incomplete(found)
-            sha256 = self.uploads.sha256(upload)
+            sha256 = None
+            with contextlib.suppress(LookupError):
+                sha256 = self.uploads.sha256(upload)
+            # Another process may have completed it meanwhile. The parts are deleted when the file is converted.
+            if (stored := self._completed(upload)) is not None:
+                return stored, True
+            if sha256 is None:
+                raise LookupError(upload)
             made = _waiting(upload[:ID_LENGTH], sha256, found.project, found.name, found.size_bytes)
             self.store.put_upload(made.id, upload)
             taken = self._insert(made)
             self.uploads.drop(upload)
         return taken
+
+    def _completed(self, upload: str) -> StoredSnapshot | None:
+        """Snapshot of an upload that was completed earlier; the upload is forgotten."""
+        with self._database.reader() as connection:
+            stored = find_snapshot(connection, upload[:ID_LENGTH])
+        if stored is None or stored.state == "failed":
+            return None
+        self.uploads.drop(upload)
+        return stored
 
     def _insert(self, made: StoredSnapshot) -> tuple[StoredSnapshot, bool]:
         """Store the row of a file that is in the store."""

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from running import RunningServer
 from s3_server import S3Server
 from snapshot_maker import snapshot_of
 from waiting import CONVERSION_SECONDS, eventually
 
-from vramscope_server import conversions, settings
+from vramscope_server import conversions
 from vramscope_server.artifact_store import bucket_store
 from vramscope_server.artifact_store.bucket import Bucket
-from vramscope_server.artifact_store.store import ArtifactsRefused, ArtifactsUnreachable
-from vramscope_server.cli.server import serve
-from vramscope_server.settings import Settings
+from vramscope_server.artifact_store.opening import open_artifacts
+from vramscope_server.artifact_store.store import ArtifactsUnreachable
+from vramscope_server.snapshots import Snapshots
 from vramscope_server.store.writer import StorageTrouble
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("s3")]  # the first conversion compiles
@@ -201,6 +200,34 @@ def test_a_process_that_dies_after_the_row_was_stored_loses_nothing(
     assert not below(s3_store, bucket, "uploading")
 
 
+def test_an_upload_that_another_process_completes_meanwhile_is_known(
+    server: RunningServer, s3_store: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process stores the row and converts the file between the check and the hash."""
+    data = data_of(155)
+    place = begin(server, len(data))
+    part(server, place, 0, data)
+    snapshots = server.services.snapshots
+    sha256 = snapshots.uploads.sha256
+    services = server.services
+    store = open_artifacts(services.settings, services.database)
+    other = Snapshots(store, services.database, services.writer, max_bytes=1, memory_bytes=1)
+
+    def sha256_after_the_other(upload: str) -> str:
+        made, known = other.complete(upload)
+        assert not known
+        snapshots.conversions.wake()
+        settled(server, made.id)
+        eventually(lambda: not below(s3_store, bucket, "files/"))
+        return sha256(upload)
+
+    monkeypatch.setattr(other.conversions, "wake", lambda: None)
+    monkeypatch.setattr(snapshots.uploads, "sha256", sha256_after_the_other)
+    answer = server.http.post(f"{place}/complete")
+    assert (answer.status_code, answer.json()["sha256"]) == (200, hashlib.sha256(data).hexdigest()), answer.text
+    assert server.http.get(place).status_code == 404
+
+
 def test_a_bucket_that_does_not_answer_refuses_uploads_and_conversions_wait(
     server: RunningServer, s3_store: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,58 +350,3 @@ def test_limit_of_all_snapshots_deletes_objects(
     new = settled(server, upload(server, gzip.compress(data_of(190)))["snapshot"])["snapshot"]
     eventually(lambda: below(s3_store, bucket, "columns/") == [f"columns/{new}.tar"])
     assert server.http.get(f"/snapshots/{old}").status_code == 404
-
-
-# ---- the start of a server ----
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("s3://nothing-here/x", "s3://nothing-here/x cannot be used: NoSuchBucket."),
-        ("https://bucket", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
-        ("s3://", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
-        ("s3://key:secret@bucket", "credentials stand in AWS_... variables"),
-    ],
-)
-def test_a_server_without_its_bucket_does_not_start(
-    bucket: str,
-    given: str,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("VRAMSCOPE_ARTIFACTS", given)
-    assert serve("127.0.0.1", 0, None, tmp_path / "data") == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_server_whose_bucket_does_not_answer_does_not_start(
-    bucket: str,
-    s3_store: S3Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("VRAMSCOPE_ARTIFACTS", f"s3://{bucket}")
-    s3_store.gate.close()
-    try:
-        assert serve("127.0.0.1", 0, None, tmp_path / "data") == 2
-    finally:
-        s3_store.gate.open()
-    assert f"s3://{bucket} cannot be used" in capsys.readouterr().err
-
-
-def test_a_prefix_belongs_to_one_database(bucket: str, start_server: Start) -> None:
-    """A sweep would delete what another database needs."""
-    start_server(artifacts=f"s3://{bucket}/a")
-    with pytest.raises(ArtifactsRefused, match="belongs to another database"):
-        start_server(artifacts=f"s3://{bucket}/a")
-    start_server(artifacts=f"s3://{bucket}/b")
-
-
-def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValidationError, match=r"vramscope\[server,s3\]"):
-        Settings(artifacts="s3://bucket")

@@ -74,6 +74,18 @@ def test_an_upload_without_parts_for_a_day_is_forgotten(
     assert s3_store.names(bucket) == ["database"]
 
 
+def test_an_upload_whose_parts_were_deleted_begins_again(opened: BucketStore) -> None:
+    upload = opened.uploads.begin("a", 6).id
+    for offset in (0, 3):
+        opened.uploads.append(upload, offset, b"123")
+    opened.drop_file(upload[:12])
+    with pytest.raises(LookupError):
+        opened.uploads.sha256(upload)
+    assert opened.uploads.find(upload).received_bytes == 0
+    assert opened.uploads.append(upload, 0, b"123456").received_bytes == 6
+    assert opened.uploads.sha256(upload) == hashlib.sha256(b"123456").hexdigest()
+
+
 def test_large_objects_are_written_and_read_in_chunks(
     opened: BucketStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,10 +95,17 @@ class BucketUploads:
         return known._replace(received_bytes=end)
 
     def sha256(self, ident: str) -> str:
-        """Hash of a complete file. It is read for that, unless this process received all of it."""
+        """Hash of a complete file. It is read for that, unless this process received all of it.
+
+        Raises LookupError if parts were deleted: its snapshot failed, or was deleted.
+        """
         parts, size_bytes = parts_of(self._bucket.list(_folder(ident)))
         with self._lock:
             known = self._hashes.get(ident)
+            received = self._received.get(ident, 0)
+        if size_bytes < received:
+            self._forget(ident)
+            raise LookupError(ident)
         if known is None or known.size_bytes != size_bytes:
             known = PartHash()
             for data in self._bucket.get_all([part.name for part in parts]):

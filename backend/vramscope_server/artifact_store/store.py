@@ -38,7 +38,7 @@ class PartialUploads(Protocol):
         """Add a part. One that was received already is skipped. Raises LookupError, WrongOffset, DiskFull, OSError."""
 
     def sha256(self, ident: str) -> str:
-        """Hash of a complete file. Raises OSError."""
+        """Hash of a complete file. Raises OSError, and LookupError if parts of it were deleted."""
 
     def locked(self, ident: str) -> AbstractContextManager[None]:
         """Keep other server processes from completing it at the same time, where that could do harm. Raises LookupError."""
