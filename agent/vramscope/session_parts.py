@@ -138,7 +138,7 @@ class SessionParts:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
-            self._hooks.tell = functools.partial(self._reported.tell, asked=False)
+            self._hooks.tell = functools.partial(self._reported.add, asked=False)
 
         if settings.leaks:
             self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)

@@ -50,7 +50,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.whatif.sweep import sweep
     from vramscope_server.analysis.whatif.window_start import by_best_fit
 
-    row_tables.refilled(tables.made(), tables.POOLS)  # called for a file with more than a few thousand
+    row_tables.rebuild_slots(tables.empty_tables(), tables.POOLS)  # called for a file with more than a few thousand
     # The code that reads this file reads all later ones.
     (trace,) = read(pickle.dumps(small_history(), protocol=0)).devices
     notable_events_of(trace)
