@@ -425,6 +425,15 @@ def test_axis_shows_steps_phases_and_modules() -> None:
             assert (trace.events.phase[span.first : span.end] == PHASES.index(span.name)).all()
 
 
+def test_without_lanes_the_bytes_have_the_whole_height() -> None:
+    trace = from_window(training(steps=1, layers=2))
+    curve = allocation_curve(trace)
+    made = overview(curve, grouping_of(trace, curve, "category"), -1, curve.end)
+    figures = [timeline_figure.draw(made, spans) for spans in (AxisSpans(), ruler(trace, -1, curve.end))]
+    assert [figure.layout.yaxis.domain for figure in figures] == [(0, 1), (0, 0.83)]
+    assert ["yaxis2" in figure.layout for figure in figures] == [False, True]
+
+
 def test_omitted_axis_spans_are_counted() -> None:
     """Every span is drawn or counted."""
     window = random_window(1, 3000, modules=240)

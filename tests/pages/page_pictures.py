@@ -158,6 +158,8 @@ class Camera:
                 self._wait(name)
                 while self._grow():
                     self._wait(name)
+                if self._shrink(least):
+                    self._wait(name)
                 taken = base64.b64encode(page.screenshot(animations="disabled", scale="css")).decode()
                 content = base64.b64decode(self.tools.evaluate(_REDUCE, [taken, REDUCED[width]]))
                 yield Picture(shown.name, name, width, theme, content)
@@ -170,6 +172,16 @@ class Camera:
             return False
         self._page.set_viewport_size({"width": size["width"], "height": needed})
         return True
+
+    def _shrink(self, least: int) -> bool:
+        """Make the window no higher than the page: a chart that was not drawn yet may have been larger."""
+        size = self._page.viewport_size
+        if size["height"] <= least:
+            return False
+        self._page.set_viewport_size({"width": size["width"], "height": least})
+        needed = max(least, min(self._page.evaluate("document.documentElement.scrollHeight"), TALLEST))
+        self._page.set_viewport_size({"width": size["width"], "height": needed})
+        return bool(needed != size["height"])
 
     def difference(self, before: bytes, now: bytes) -> str | None:
         """What differs between two pictures, in words. None: nothing above the tolerance."""

@@ -147,6 +147,9 @@ def draw_ruler(drawing: Drawing, ruler: AxisSpans, first: int, end: int, width_p
     lanes = [lane for lane in LANES if any(span.lane == lane for span in spans)]
     if left_out := ruler_words(ruler):
         drawing.say(left_out)
+    if not lanes:
+        drawing.figure.update_layout(yaxis_domain=[0, 1])
+        return
     drawing.figure.update_layout(
         yaxis2={
             "domain": [_RULER_FROM, 1],
