@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from vramscope.integrations.plain import connect
-from vramscope.leaks import detector as watch
-from vramscope.leaks import schedule
+from vramscope.leaks import memory_after_step, schedule
 from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.holders.user_code import Codes
@@ -624,7 +623,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 1e9)  # every requested scan, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
-    monkeypatch.setattr(watch.memory_after_step, "HEAP_SHARE", 1.0)
+    monkeypatch.setattr(memory_after_step, "HEAP_SHARE", 1.0)
     with watched() as scans:
         for number in range(14):
             training(number * 1e-4)
