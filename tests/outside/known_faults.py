@@ -12,6 +12,7 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "60_handmade_batchnorm": "silent",
     "74_first_step_splits_block": "wrong",
     "88_competitive_pair": "wrong",
+    "90_sharded_checkpoint": "silent",
     "94_natural_newton": "silent",
     "125_fault_campaign": "silent",
     "128_kept_errors": "silent",
