@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import os
+import re
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_BUCKET: Final = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[^/?#]+)*/*")
 
 
 def _data_dir() -> Path:
@@ -195,8 +198,7 @@ class Settings(BaseSettings):
     def _bucket(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        parts = urllib.parse.urlsplit(value)
-        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+        if not _BUCKET.fullmatch(value) or {".", ".."} & set(value.split("/")):
             raise ValueError("an address is s3://BUCKET or s3://BUCKET/PREFIX; credentials stand in AWS_... variables")
         if importlib.util.find_spec("obstore") is None:
             raise ValueError("obstore is missing: pip install 'vramscope[server,s3]'")

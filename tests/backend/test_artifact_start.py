@@ -26,6 +26,9 @@ Start = Callable[..., RunningServer]
         ("https://bucket", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
         ("s3://", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
         ("s3://key:secret@bucket", "credentials stand in AWS_... variables"),
+        ("s3://a bucket", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
+        ("s3://bucket/a//b", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
+        ("s3://bucket/../b", "an address is s3://BUCKET or s3://BUCKET/PREFIX"),
     ],
 )
 def test_a_server_without_its_bucket_does_not_start(
@@ -38,7 +41,13 @@ def test_a_server_without_its_bucket_does_not_start(
 ) -> None:
     monkeypatch.setenv("VRAMSCOPE_ARTIFACTS", given)
     assert serve("127.0.0.1", 0, None, tmp_path / "data") == 2
-    assert words in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert words in told and "secret" not in told
+
+
+@pytest.mark.parametrize("given", ["s3://lab", "s3://lab/", "s3://Lab_2.x/my prefix/b"])
+def test_addresses_of_buckets(given: str) -> None:
+    assert Settings(artifacts=given).artifacts == given.rstrip("/")
 
 
 def test_a_server_whose_bucket_does_not_answer_does_not_start(

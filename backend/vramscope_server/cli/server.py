@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import resource
 import signal
 import socket
@@ -29,6 +30,7 @@ from vramscope_server.settings import Settings
 from vramscope_server.store.storage_errors import DatabaseRefused
 
 """Exit code of wrong arguments or settings."""
+_PASSWORD = re.compile(r"//[^/\s]*@")
 MOST_OPEN_FILES = 65_536
 """Limit on open files. Each connection is one: pages, trainings, and clients that never finish a request."""
 
@@ -88,7 +90,8 @@ def serve(
         for fault in error.errors():
             name = "_".join(str(part) for part in fault["loc"])
             shown = f"--{name.replace('_', '-')}" if arguments.get(name) is not None else f"VRAMSCOPE_{name.upper()}"
-            _print_error(f"{shown} cannot be {fault.get('input')!r}: {fault['msg']}.")
+            given = _PASSWORD.sub("//...@", repr(fault.get("input")))
+            _print_error(f"{shown} cannot be {given}: {fault['msg']}.")
         return BAD_ARGUMENTS
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     return_freed_memory()
