@@ -8,6 +8,7 @@ import os
 import random
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,34 @@ def test_large_objects_are_written_and_read_in_chunks(
     assert (found / "0" / "a.npy").read_bytes() == data
     assert (found / "b.json").read_bytes() == b""
     assert opened.columns("ffffffffffff") is None
+
+
+def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
+    opened: BucketStore, s3_store: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    opened.put_columns("0123456789ab", folder)
+    opened._cache.drop("0123456789ab")
+    get_folder, asked = opened._bucket.get_folder, []
+
+    def get_once_all_wait(name: str, target: Path) -> bool:
+        asked.append(name)
+        time.sleep(0.5)  # the others come meanwhile
+        return get_folder(name, target)
+
+    monkeypatch.setattr(opened._bucket, "get_folder", get_once_all_wait)
+    s3_store.gate.close()
+    try:
+        with ThreadPoolExecutor(8) as callers:
+            for answer in [callers.submit(opened.columns, "0123456789ab") for _ in range(8)]:
+                with pytest.raises(ArtifactsUnreachable):
+                    answer.result()
+    finally:
+        s3_store.gate.open()
+    assert asked == ["columns/0123456789ab.tar"]
+    monkeypatch.setattr(bucket_module, "FAILING_SECONDS", 0.0)
+    assert opened.columns("0123456789ab")
 
 
 def test_damaged_columns_are_named_and_leave_nothing(opened: BucketStore, bucket: str, s3_store: S3Server) -> None:

@@ -34,6 +34,8 @@ CHUNK_BYTES: Final = 8 << 20
 """Size of the parts in which a large object is read and written."""
 TROUBLE_SECONDS: Final = 120.0
 """Time in which a failed request counts as trouble."""
+FAILING_SECONDS: Final = 5.0
+"""Time after a failed request in which :meth:`Bucket.refuse_while_failing` refuses."""
 AT_ONCE: Final = 4
 """Number of parts that are read or written at the same time."""
 
@@ -69,8 +71,20 @@ class Bucket:
     @property
     def trouble(self) -> str | None:
         """Why the last request failed; None if it succeeded, or was made long ago."""
+        return self._failed_within(TROUBLE_SECONDS)
+
+    def refuse_while_failing(self) -> None:
+        """Raise ArtifactsUnreachable if the last request failed a moment ago.
+
+        A store that hangs needs minutes for an answer. Callers that waited for each other need not ask it in turn.
+        """
+        reason = self._failed_within(FAILING_SECONDS)
+        if reason is not None:
+            raise ArtifactsUnreachable(reason)
+
+    def _failed_within(self, seconds: float) -> str | None:
         failed = self._failed
-        return failed[1] if failed is not None and time.monotonic() - failed[0] < TROUBLE_SECONDS else None
+        return failed[1] if failed is not None and time.monotonic() - failed[0] < seconds else None
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""

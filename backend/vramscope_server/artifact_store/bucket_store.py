@@ -133,7 +133,11 @@ class BucketStore:
         if found is not None:
             return found
         with self._fetching:  # devices of one snapshot are often opened together
-            return self._cache.find(ident) or self._fetch(ident)
+            found = self._cache.find(ident)
+            if found is None:
+                self._bucket.refuse_while_failing()
+                found = self._fetch(ident)
+            return found
 
     def _fetch(self, ident: str) -> Path | None:
         making = self.folder / "making" / f"{ident}.{secrets.token_hex(4)}-{self._owner()}"
