@@ -109,10 +109,11 @@ class Snapshots:
     def start(self) -> None:
         """Delete what was cut off, and continue with what waited."""
         self._delete_cut_off(starting=True)
+        if self._database.read_only is not None:
+            return
         with self._later("old uploads stay"):
             self.uploads.drop_old()
-        if self._database.read_only is None:
-            self.conversions.start()
+        self.conversions.start()
 
     def close(self) -> None:
         """Stop the conversion; another process, or the next start, takes it over."""
@@ -248,7 +249,12 @@ class Snapshots:
         return folder / device, folder / STACKS
 
     def sweep(self) -> None:
-        """Delete files of the store that no snapshot needs. One process of a database does so, now and then."""
+        """Delete files of the store that no snapshot needs. One process of a database does so, now and then.
+
+        With a read-only database nothing is deleted: it may be an old copy, beside which another one is used.
+        """
+        if self._database.read_only is not None:
+            return
         with self._later("left-over files stay"):
             self.store.sweep(self._needed)
 

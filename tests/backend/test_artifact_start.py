@@ -11,6 +11,7 @@ from running import RunningServer
 from s3_server import S3Server
 
 from vramscope_server import settings
+from vramscope_server.artifact_store import bucket_store
 from vramscope_server.artifact_store.store import ArtifactsRefused
 from vramscope_server.cli.server import serve
 from vramscope_server.settings import Settings
@@ -72,6 +73,22 @@ def test_a_prefix_belongs_to_one_database(bucket: str, start_server: Start) -> N
     with pytest.raises(ArtifactsRefused, match="belongs to another database"):
         start_server(artifacts=f"s3://{bucket}/a")
     start_server(artifacts=f"s3://{bucket}/b")
+
+
+def test_a_server_with_a_read_only_database_deletes_nothing(
+    bucket: str, s3_store: S3Server, start_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be an old copy, which does not know the newest snapshots."""
+    server = start_server(artifacts=f"s3://{bucket}/a")
+    newer = "a/columns/0123456789ab.tar"
+    assert s3_store.direct.put(f"/{bucket}/{newer}", content=b"x").status_code == 200
+    monkeypatch.setattr(bucket_store, "LEFT_OVER_SECONDS", -60.0)
+    with monkeypatch.context() as reading:
+        reading.setattr(server.services.database, "read_only", "the disk is read-only")
+        server.services.snapshots.sweep()
+    assert newer in s3_store.names(bucket)
+    server.services.snapshots.sweep()
+    assert newer not in s3_store.names(bucket)
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
