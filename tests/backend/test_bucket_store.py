@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import random
+import shutil
 import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import pytest
 from s3_server import S3Server
 
 from vramscope_server.artifact_store import bucket as bucket_module
-from vramscope_server.artifact_store import bucket_store, column_cache
+from vramscope_server.artifact_store import bucket_store, column_cache, disk_space
 from vramscope_server.artifact_store.bucket import Bucket
 from vramscope_server.artifact_store.bucket_store import BucketStore
 from vramscope_server.artifact_store.column_cache import ColumnCache
@@ -123,10 +124,10 @@ def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
     opened._cache.drop("0123456789ab")
     get_folder, asked = opened._bucket.get_folder, []
 
-    def get_once_all_wait(name: str, target: Path) -> bool:
+    def get_once_all_wait(name: str, *how: Any) -> bool:
         asked.append(name)
         time.sleep(0.5)  # the others come meanwhile
-        return get_folder(name, target)
+        return get_folder(name, *how)
 
     monkeypatch.setattr(opened._bucket, "get_folder", get_once_all_wait)
     s3_store.gate.close()
@@ -139,6 +140,25 @@ def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
         s3_store.gate.open()
     assert asked == ["columns/0123456789ab.tar"]
     monkeypatch.setattr(bucket_module, "FAILING_SECONDS", 0.0)
+    assert opened.columns("0123456789ab")
+
+
+def test_columns_for_which_the_disk_is_too_small_are_not_fetched(
+    opened: BucketStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk would keep the database from storing runs."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"x" * 50_000)
+    opened.put_columns("0123456789ab", folder)
+    opened._cache.drop("0123456789ab")
+    free = shutil.disk_usage(tmp_path)._replace(free=disk_space.SPARE_BYTES + 50_000)
+    with monkeypatch.context() as small:
+        small.setattr(shutil, "disk_usage", lambda path: free)
+        with pytest.raises(ArtifactsUnreachable, match="bytes are needed"):
+            opened.columns("0123456789ab")
+    assert list((opened.folder / "making").iterdir()) == []
+    assert opened._bucket.trouble is None, "the bucket works"
     assert opened.columns("0123456789ab")
 
 

@@ -11,7 +11,7 @@ import re
 import tarfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -141,10 +141,11 @@ class Bucket:
                 data = bytes(self._obstore.get_range(self._store, name, start=start, end=end))
             yield data
 
-    def get_folder(self, name: str, target: Path) -> bool:
+    def get_folder(self, name: str, target: Path, check: Callable[[int], None] = lambda bytes_: None) -> bool:
         """Read an object that :meth:`put_folder` wrote into an empty folder. False: there is none.
 
-        Raises ArtifactsUnreachable also if it is damaged, and OSError if the files cannot be written.
+        ``check`` is called with its size before anything is written. Raises ArtifactsUnreachable also if it is damaged, and
+        OSError if the files cannot be written.
         """
         with self._reaching():
             try:
@@ -153,6 +154,8 @@ class Bucket:
                 if _is_bucket_missing(error):
                     raise
                 return False
+            size_bytes = int(reader.size)
+        check(size_bytes)
         try:
             with tarfile.open(fileobj=_Reader(reader, self._reaching), mode="r|", bufsize=1 << 20) as tar:  # type: ignore[call-overload]
                 for member in tar:

@@ -22,7 +22,7 @@ from typing import Final
 from vramscope_server.artifact_store.bucket import Bucket
 from vramscope_server.artifact_store.bucket_uploads import FILES, UPLOADING, BucketUploads, part_name, parts_of
 from vramscope_server.artifact_store.column_cache import ColumnCache
-from vramscope_server.artifact_store.disk_space import check_room
+from vramscope_server.artifact_store.disk_space import DiskFull, check_room
 from vramscope_server.artifact_store.folder import FolderStore
 from vramscope_server.artifact_store.store import ID_LENGTH, ArtifactsRefused, ArtifactsUnreachable, Needed
 
@@ -143,13 +143,14 @@ class BucketStore:
         making = self.folder / "making" / f"{ident}.{secrets.token_hex(4)}-{self._owner()}"
         making.mkdir(mode=0o700, parents=True)
         try:
-            if self._bucket.get_folder(_columns(ident), making):
+            if self._bucket.get_folder(_columns(ident), making, lambda wanted: check_room(self.folder, wanted)):
                 return self._cache.add(ident, making)
             return self._earlier.columns(ident)
         except ArtifactsUnreachable:
             raise
-        except OSError as error:
-            raise ArtifactsUnreachable(f"columns cannot be stored in {self.folder}: {error.strerror}") from None
+        except (DiskFull, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ArtifactsUnreachable(f"columns cannot be stored in {self.folder}: {reason}") from None
         finally:
             shutil.rmtree(making, ignore_errors=True)
 
