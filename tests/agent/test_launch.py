@@ -173,6 +173,36 @@ print(weight.tolist())
     assert done.stdout == alone.stdout
 
 
+def test_a_compiler_that_traces_a_backward_pass_begins_no_training(desk, collector):
+    """AOTAutograd calls torch.autograd.grad with fake tensors as soon as the model is called."""
+    script = desk.script(
+        """
+import torch
+model = torch.compile(torch.nn.Linear(8, 8), backend="aot_eager")
+print(model(torch.ones(2, 8)).shape)
+"""
+    )
+    done = desk.run("--", sys.executable, script)
+    assert done.returncode == 0 and "torch.Size([2, 8])" in done.stdout, done.stderr
+    assert attached_in(collector) == {}
+
+
+def test_an_attach_within_a_compiled_function_is_not_compiled(desk, collector):
+    script = desk.script(
+        """
+import torch
+import torch._dynamo.utils
+def slope(x):
+    return torch.autograd.grad((x * x).sum(), x)[0] * 2
+print(torch.compile(slope, backend="eager")(torch.arange(3.0, requires_grad=True)).tolist())
+assert torch._dynamo.utils.counters["frames"]["total"] < 20, torch._dynamo.utils.counters["frames"]
+"""
+    )
+    done = desk.run("--", sys.executable, script)
+    assert done.returncode == 0 and "[0.0, 4.0, 8.0]" in done.stdout, done.stderr
+    assert len(attached_in(collector)) == 1
+
+
 @pytest.mark.gpu
 def test_a_program_that_runs_out_of_memory_before_its_optimizer_is_a_run(desk, collector, emulated_gpu):
     script = desk.script(

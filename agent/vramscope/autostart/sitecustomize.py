@@ -102,12 +102,16 @@ def _call_before(function: "Any", begin: "Any") -> "Any":
     """Call ``begin`` before a function, which stays the same object: Dynamo and other code know it by identity. Returns what
     restores it."""
     own = getattr(function, "__code__", None)
-    if own is None:
+    if own is None or own.co_freevars:
         return lambda: None
+    original: Any = type(function)(own, function.__globals__, own.co_name, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
 
     def call(*args: "Any", **kwargs: "Any") -> "Any":
-        begin()  # restores it
-        return function(*args, **kwargs)
+        if not _is_traced():
+            dynamo = sys.modules.get("torch._dynamo")
+            (begin if dynamo is None else dynamo.disable(begin))()  # restores it
+        return original(*args, **kwargs)
 
     def changed(*args: "Any", **kwargs: "Any") -> "Any":
         call: Any = "call"  # exchanged below: the code of another module's function has none of our variables
@@ -122,8 +126,16 @@ def _call_before(function: "Any", begin: "Any") -> "Any":
         if function.__code__ is code:
             function.__code__ = own
 
+    call.__code__ = call.__code__.replace(co_filename=own.co_filename)  # Dynamo compiles no file of PyTorch
     function.__code__ = code
     return restore
+
+
+def _is_traced() -> bool:
+    """Whether a compiler computes with fake tensors: it asks for gradients even where nobody trains."""
+    core: Any = getattr(sys.modules.get("torch"), "_C", None)
+    modes = getattr(core, "_TorchDispatchModeKey", None)
+    return modes is not None and core._get_dispatch_mode(modes.FAKE) is not None
 
 
 def _attach() -> None:
