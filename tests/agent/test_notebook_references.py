@@ -29,6 +29,15 @@ def of_training(n):
     return (weight * 2).exp().sum()
 """
 
+OPERATIONS = """
+calls = []
+class Counted(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        calls.append(function)
+        return super().__torch_function__(function, types, args, kwargs or {})
+"""
+
 
 @pytest.fixture
 def shell(emulated_gpu: None) -> Iterator[InteractiveShell]:
@@ -113,6 +122,39 @@ def test_a_graph_that_another_result_shares_is_not_named(shell: InteractiveShell
     assert names(shell) == {}, "logits keeps the graph"
     cell(shell, "del logits")
     assert names(shell) == {"Out[2]": 5}
+
+
+def test_what_only_cpp_refers_to_as_well_is_not_named(shell: InteractiveShell) -> None:
+    cell(shell, "model = torch.nn.Linear(2048, 2048, bias=False, device='cuda')")
+    cell(shell, "model(torch.ones(1, 2048, device='cuda')).sum().backward()")
+    cell(shell, "model.weight.grad")
+    cell(shell, "torch.ones(4 << 18, device='cuda', requires_grad=True)")
+    cell(shell, "loss = (Out[4] * 2).sum()")
+    cell(shell, "class Named(torch.Tensor): pass")
+    cell(shell, "named = megabytes(16).as_subclass(Named)")
+    cell(shell, "named.as_subclass(torch.Tensor)")
+    assert {"Out", "_3", "_4", "_8"} <= set(shell.user_ns) and names(shell) == {}
+
+
+def test_nothing_is_said_beside_a_graph_that_is_too_long(shell: InteractiveShell) -> None:
+    """It may have saved each of the results."""
+    cell(shell, "megabytes(16)")
+    cell(shell, "short = torch.ones(1, device='cuda', requires_grad=True) * 2")
+    assert names(shell) == {"Out[1]": 16}
+    cell(shell, "long = short\nfor _ in range(5000):\n    long = long + 1\n")
+    assert names(shell) == {}
+
+
+def test_an_underscore_that_the_user_assigned_is_a_variable(shell: InteractiveShell) -> None:
+    cell(shell, "output, _ = megabytes(8), megabytes(16)")
+    assert names(shell) == {}
+
+
+def test_no_code_of_a_tensor_class_runs(shell: InteractiveShell) -> None:
+    cell(shell, OPERATIONS)
+    cell(shell, "Out[50] = megabytes(16).as_subclass(Counted)\ncalls.clear()")
+    assert names(shell) == {"Out[50]": 16}
+    assert shell.user_ns["calls"] == []
 
 
 def test_small_results_cost_no_search(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
 from vramscope.leaks.scan import storages
-from vramscope.leaks.scan.storages import Storages
+from vramscope.leaks.scan.storages import Storages, TensorKinds
+from vramscope.leaks.scan.tensors import with_gradients
 from vramscope.process import type_info
 from vramscope.process.frames import is_own, locals_of, running_frames
-from vramscope.process.live_objects import of_types
+from vramscope.process.live_objects import of_types, with_subclasses
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,10 @@ def current_shell() -> Any:
 
 def results_and_variables(shell: Any) -> tuple[tuple[str, int], ...]:
     """Return name and identity of each tensor that the notebook refers to. As long as they are the same, so is the answer."""
-    return tuple((one.name, id(one.tensor)) for one in (*_results(shell), *_variables(_failed_frames())))
+    import torch
+
+    with torch._C.DisableTorchFunctionSubclass():
+        return tuple((one.name, id(one.tensor)) for one in (*_results(shell), *_variables(_failed_frames())))
 
 
 def retained_by_notebook(shell: Any, least_bytes: int) -> list[NotebookReference]:
@@ -72,6 +76,13 @@ def retained_by_notebook(shell: Any, least_bytes: int) -> list[NotebookReference
     least_bytes  Smaller memory is not listed. If all of it together is smaller, the search ends before it takes time: otherwise it
                  asks all objects of the process for references.
     """
+    import torch
+
+    with torch._C.DisableTorchFunctionSubclass():  # no code of the user's tensor classes
+        return _retained(shell, least_bytes)
+
+
+def _retained(shell: Any, least_bytes: int) -> list[NotebookReference]:
     frames = _failed_frames()
     found = [*_results(shell), *_variables(frames)]
     budget = NodeBudget()
@@ -81,10 +92,9 @@ def retained_by_notebook(shell: Any, least_bytes: int) -> list[NotebookReference
     living = _living_on_devices()
     referenced = _referenced(shell, found, frames, living)
     alone = [one for one in found if referenced.isdisjoint(map(id, (one.tensor, *one.chain)))]
-    used: Storages = {}
-    for tensor in living:
-        if id(tensor) in referenced:
-            used |= _storages_of(tensor, budget)
+    used = _in_use_by([tensor for tensor in living if id(tensor) in referenced])
+    if used is None:
+        return []
     references: dict[str, NotebookReference] = {}
     for one in alone:
         kept = {key: size for key, size in sizes[id(one)].items() if key not in used}
@@ -103,12 +113,19 @@ def _results(shell: Any) -> Iterator[_Candidate]:
     outputs = namespace.get("Out")
     seen: set[int] = set()
     named = [(f"Out[{number}]", value) for number, value in list(outputs.items())] if type(outputs) is dict else []
-    named += [(name, value) for name, value in list(namespace.items()) if _RESULT_NAME.fullmatch(name)]
+    named += [(name, value) for name, value in list(namespace.items()) if _is_result(shell, name, value)]
     for name, value in named[-MOST_RESULTS:] if len(named) > MOST_RESULTS else named:
         for tensor, chain in _tensors_in(value):
             if id(tensor) not in seen and value is not outputs:
                 seen.add(id(tensor))
                 yield _Candidate(name, RELEASE_RESULTS, tensor, chain)
+
+
+def _is_result(shell: Any, name: str, value: Any) -> bool:
+    """Whether IPython has set the variable. ``_`` may be the user's, as in ``output, _ = model(batch)``."""
+    if not _RESULT_NAME.fullmatch(name):
+        return False
+    return name.strip("_") != "" or getattr(getattr(shell, "displayhook", None), name, None) is value
 
 
 def _variables(frames: list[FrameType]) -> Iterator[_Candidate]:
@@ -155,6 +172,21 @@ def _storages_of(tensor: torch.Tensor, budget: NodeBudget) -> Storages:
     return kept
 
 
+def _in_use_by(tensors: list[torch.Tensor]) -> Storages | None:
+    """Storages of tensors, of their graphs, and of gradients and leaves, to which only C++ refers. None: a graph is too long."""
+    budget, walked = NodeBudget(), set[Any]()
+    used: Storages = {}
+    for one in with_gradients(tensors):
+        storages.add(used, one)
+    for tensor in tensors:
+        if tensor.grad_fn is not None:
+            graph = walk(tensor.grad_fn, budget, walked)
+            if not graph.complete:
+                return None
+            used |= graph.saved | graph.parameters
+    return used
+
+
 # ---- what refers to the same ----
 
 
@@ -162,14 +194,15 @@ def _living_on_devices() -> list[torch.Tensor]:
     """All tensors on devices that Python knows. Of many of them only a graph has a reference left."""
     import torch
 
-    tensors, _ = of_types([torch.Tensor, torch.nn.Parameter])
+    kinds = TensorKinds()
+    tensors, _ = of_types([kind for kind in with_subclasses(torch.Tensor) if kinds.owns_memory(kind)])
     return [tensor for tensor in tensors if tensor.is_cuda]
 
 
 def _referenced(shell: Any, found: list[_Candidate], frames: list[FrameType], living: list[torch.Tensor]) -> set[int]:
     """Candidates, containers of them and living tensors to which anything but the notebook refers, by identity."""
     wanted = {id(thing) for one in found for thing in (one.tensor, *one.chain)} | set(map(id, living))
-    visible = {id(value) for name, value in list(shell.user_ns.items()) if not _RESULT_NAME.fullmatch(name)}
+    visible = {id(value) for name, value in list(shell.user_ns.items()) if not _is_result(shell, name, value)}
     for frame in running_frames():
         if frame.f_code.co_name != "<module>" or frame.f_globals is not shell.user_ns:
             visible.update(map(id, locals_of(frame).values()))
