@@ -40,7 +40,7 @@ from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import NOT_REACHED, LiveTensors, held_by_python, in_use, sweep, tensors_of
 from vramscope.leaks.scan.time_budget import TimeBudget
-from vramscope.leaks.scan.unused_memory import UnusedMemory, groups_of_unused
+from vramscope.leaks.scan.unused_memory import UnusedMemory, groups_of_unused, without_optimizer
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
@@ -138,7 +138,11 @@ def find_holders(
             retired = [
                 weakref.ref(one) for one in live.retired if id(one) not in found.paths and id(one) not in found.between
             ]
-            live, models, found = _keep_used_optimizers(live, models, found)
+            used = [
+                one for one in live.retired if not found.complete or id(one) in found.paths or id(one) in found.between
+            ]
+            unused = without_optimizer(unused, used)
+            live, models, found = _keep_used_optimizers(live, used, models, found)
         grouping = grouping_of(found.paths.values())
         named, nameless = _named_tensors(live, found, wanted, grouping, time, not_scanned)
         codes, budget = Codes(), NodeBudget(chains)
@@ -197,10 +201,9 @@ def _search(live: LiveTensors, wanted: set[int], time: TimeBudget, not_scanned: 
 
 
 def _keep_used_optimizers(
-    live: LiveTensors, models: dict[int, weakref.ref[Any]], found: FoundPaths
+    live: LiveTensors, used: list[Any], models: dict[int, weakref.ref[Any]], found: FoundPaths
 ) -> tuple[LiveTensors, dict[int, weakref.ref[Any]], FoundPaths]:
     """Retired optimizers that a variable leads to: their parameters and state belong to the model."""
-    used = [one for one in live.retired if not found.complete or id(one) in found.paths or id(one) in found.between]
     if len(used) < POLICY.untrained_models:  # more belong to finished trainings: folds, or one for each learning rate
         live = in_use(live, used)
     models = {id(tensor): models[id(tensor)] for tensor, _ in live.models if id(tensor) in models}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -123,7 +123,7 @@ def sweep(
         known = without_tensors(known, unused)
     if looked_at < count:
         left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
-    trained = set(map(id, _parameters_of_optimizers(optimizers)))
+    trained = set(map(id, parameters_of_optimizers(optimizers)))
     return LiveTensors(
         kept,
         known,
@@ -143,7 +143,7 @@ def sweep(
 def in_use(seen: LiveTensors, alive: list[Any]) -> LiveTensors:
     """The same where these retired optimizers are in use: what they train, its gradients and their state belong to the model."""
     theirs = of_the_model([], alive)
-    parameters = {id(parameter) for parameter in _parameters_of_optimizers(alive)}
+    parameters = {id(parameter) for parameter in parameters_of_optimizers(alive)}
     return seen._replace(
         kept=[
             tensor
@@ -226,7 +226,7 @@ def _of_a_library(kind: type) -> bool:
 
 def models_without_optimizer(modules: list[Any], optimizers: list[Any]) -> list[tuple[Any, Any]]:
     """(largest parameter, outermost module) of each tree of modules of which no optimizer has a parameter. 1 µs a module."""
-    trained = {id(parameter) for parameter in _parameters_of_optimizers(optimizers)}
+    trained = {id(parameter) for parameter in parameters_of_optimizers(optimizers)}
     inner = {id(child) for module in modules for child in (module.__dict__.get("_modules") or {}).values()}
     found = []
     for module in modules:
@@ -237,7 +237,8 @@ def models_without_optimizer(modules: list[Any], optimizers: list[Any]) -> list[
     return found
 
 
-def _parameters_of_optimizers(optimizers: list[Any]) -> list[Any]:
+def parameters_of_optimizers(optimizers: Iterable[Any]) -> list[Any]:
+    """Parameters in the groups of optimizers."""
     return [
         parameter
         for optimizer in optimizers
@@ -305,7 +306,7 @@ def _in_groups_alone(modules: list[Any], optimizers: list[Any]) -> dict[int, int
         id(parameter) for module in modules for parameter in (module.__dict__.get("_parameters") or {}).values()
     }
     references = collections.Counter(
-        id(parameter) for parameter in _parameters_of_optimizers(optimizers) if id(parameter) not in of_modules
+        id(parameter) for parameter in parameters_of_optimizers(optimizers) if id(parameter) not in of_modules
     )
     if references:
         keys = (id(key) for optimizer in optimizers for key in list(optimizer.__dict__.get("state", ())))

@@ -1,8 +1,8 @@
 """Entries of a model's containers that were trained earlier and no longer are: an adapter, a prompt or a head for each task.
 
 They are parameters of a live module, so the scan counts them as the model's. But where the newest entry of an
-``nn.ModuleDict`` trains and the others only keep their gradients, a loop adds entries and removes none. An entry that
-somebody still calls is in use, in an evaluation of all tasks say, and is none of these.
+``nn.ModuleDict`` trains and the others keep their gradients, which nothing writes, a loop adds entries and removes none. These
+gradients are counted. An entry that somebody still calls is in use, in an evaluation of all tasks say, and is none of these.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import NodeBudget
@@ -16,7 +16,7 @@ from vramscope.leaks.scan.grouped_tensors import without
 from vramscope.leaks.scan.idle_optimizers import IdleOptimizers
 from vramscope.leaks.scan.paths import FoundPaths, Path
 from vramscope.leaks.scan.storages import Storages
-from vramscope.leaks.scan.tensors import LiveTensors, with_gradients
+from vramscope.leaks.scan.tensors import LiveTensors, parameters_of_optimizers, with_gradients
 from vramscope.leaks.scan.untrained_entries import UntrainedEntries
 
 
@@ -26,6 +26,7 @@ class Unused(NamedTuple):
     owner: Any
     """Container of a model, or an optimizer."""
     tensors: list[Any]
+    """Parameters of the container's entries, or the optimizer's state."""
     is_optimizer: bool
 
 
@@ -49,6 +50,16 @@ class UnusedMemory:
         self._entries.close()
 
 
+def without_optimizer(unused: Iterable[Unused], optimizers: Iterable[Any]) -> list[Unused]:
+    """Leave out entries that one of these optimizers can train: each task may have its own, and they take turns."""
+    trained = set(map(id, parameters_of_optimizers(optimizers)))
+    left = [
+        one if one.is_optimizer else one._replace(tensors=[each for each in one.tensors if id(each) not in trained])
+        for one in unused
+    ]
+    return [one for one in left if one.tensors]
+
+
 def groups_of_unused(
     unused: Sequence[Unused],
     found: FoundPaths,
@@ -57,17 +68,22 @@ def groups_of_unused(
     known: Storages,
     budget: NodeBudget,
 ) -> list[HeldMemory]:
-    """What each holder retains of it, as far as a variable leads there."""
+    """Return what each holder retains of it, as far as a variable leads there.
+
+    Of an entry only the gradients count. Its parameters may be used where no call is seen: in a compiled function, or directly.
+    """
     named: dict[tuple[bool, HolderKey], tuple[list[Path], list[Any]]] = {}
     for one in unused:
         path = found.paths.get(id(one.owner))
         if path is None:
             continue
+        retained = one.tensors
         if not one.is_optimizer:
-            path = Path(path, path.root, "[*]", type(one.tensors[0]), None, None, path.depth + 1)
+            path = Path(path, path.root, "[*]", type(retained[0]), None, None, path.depth + 1)
+            retained = [parameter.grad for parameter in retained]
         paths, tensors = named.setdefault((one.is_optimizer, group_key(path, grouping)), ([], []))
         paths.append(path)
-        tensors += one.tensors
+        tensors += retained
     groups = []
     for (is_optimizer, _), (paths, tensors) in named.items():
         if is_optimizer:

@@ -175,8 +175,8 @@ def _of_mechanism(holder: Holder) -> str:
             return f"hooks are added to {name} and none is removed: store what register_*_hook returns, and .remove() it when done"
         case Mechanism.UNTRAINED_ENTRIES:
             return (
-                f"{name} has parameters that were trained earlier and that no optimizer trains now, and their gradients: set "
-                ".grad = None when one has been trained, and delete entries that are not used again"
+                f"{name} keeps gradients of entries that were trained earlier and that no optimizer trains now: set .grad = None "
+                "when one has been trained, and delete entries that are not used again"
             )
         case Mechanism.IDLE_OPTIMIZER:
             return f"another optimizer trains the weights now: delete {name} (`del`, or set it to None) if it is not used again"
