@@ -31,13 +31,14 @@ def find_own(
     reserved_bytes  lower bound of what it has on the device: PyTorch's reserved memory; None if unknown
     used_bytes      memory in use on the whole device; None if unknown
 
-    Its own number counts, unless NVML reports less for it than PyTorch reserved. Without it, this process is the only one with
-    enough memory, if NVML reports all of them: what no process accounts for must then be less than what PyTorch reserved.
+    Its own number counts, unless NVML reports less for it than PyTorch reserved: then it is another process, or PyTorch has
+    released memory since, and nothing is known. Without its own number, this process is the only one with enough memory, if NVML
+    reports all of them: what no process accounts for must then be less than what PyTorch reserved.
     """
     enough = reserved_bytes or 0
     own = own_pid if own_pid in running else None
     if own is not None and (known := running[own]) is not None and known < enough:
-        own = None
+        return ProcessMemory()
     if own is None and enough and used_bytes is not None:
         sizes = {pid: size for pid, size in running.items() if size is not None}
         is_complete = len(sizes) == len(running) and used_bytes - sum(sizes.values()) < enough
