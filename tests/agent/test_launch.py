@@ -154,6 +154,7 @@ def test_a_training_by_autograd_grad_alone_is_a_run(desk, collector):
 import inspect
 import torch
 from torch.autograd import backward, grad
+assert list(inspect.signature(grad).parameters)[:2] == ["outputs", "inputs"]
 weight = torch.ones(3, requires_grad=True)
 for _ in range(4):
     loss = (weight * torch.arange(3.0) - 1).square().sum()
@@ -162,6 +163,7 @@ for _ in range(4):
         weight -= 0.1 * slope
 assert torch.autograd.grad is grad and torch.autograd.backward is backward
 assert list(inspect.signature(backward).parameters)[:2] == ["tensors", "grad_tensors"]
+assert not hasattr(grad, "__wrapped__")
 assert inspect.getsource(grad).startswith("def grad(")
 print(weight.tolist())
 """

@@ -109,8 +109,8 @@ def _call_before(function: "Any", begin: "Any") -> "Any":
 
     def call(*args: "Any", **kwargs: "Any") -> "Any":
         if not _is_traced():
-            dynamo = sys.modules.get("torch._dynamo")
-            (begin if dynamo is None else dynamo.disable(begin))()  # restores it
+            disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
+            (begin if disable is None else disable(begin))()  # restores it
         return original(*args, **kwargs)
 
     def changed(*args: "Any", **kwargs: "Any") -> "Any":
@@ -125,9 +125,11 @@ def _call_before(function: "Any", begin: "Any") -> "Any":
     def restore() -> None:
         if function.__code__ is code:
             function.__code__ = own
+            function.__dict__.pop("__wrapped__", None)
 
     call.__code__ = call.__code__.replace(co_filename=own.co_filename)  # Dynamo compiles no file of PyTorch
     function.__code__ = code
+    function.__wrapped__ = original  # its signature
     return restore
 
 
