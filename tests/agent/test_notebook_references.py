@@ -12,7 +12,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from vramscope.integrations import plain
-from vramscope.leaks.notebook_references import retained_by_notebook
+from vramscope.leaks.notebook_references import results_and_variables, retained_by_notebook
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -148,6 +148,14 @@ def test_nothing_is_said_beside_a_graph_that_is_too_long(shell: InteractiveShell
 def test_an_underscore_that_the_user_assigned_is_a_variable(shell: InteractiveShell) -> None:
     cell(shell, "output, _ = megabytes(8), megabytes(16)")
     assert names(shell) == {}
+
+
+def test_a_result_that_gets_a_name_is_searched_again(shell: InteractiveShell) -> None:
+    cell(shell, "megabytes(16)")
+    before = results_and_variables(shell)
+    assert results_and_variables(shell) == before
+    cell(shell, "kept = Out[1]")
+    assert results_and_variables(shell) != before and names(shell) == {}
 
 
 def test_no_code_of_a_tensor_class_runs(shell: InteractiveShell) -> None:

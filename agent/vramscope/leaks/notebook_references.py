@@ -63,11 +63,17 @@ def current_shell() -> Any:
 
 
 def results_and_variables(shell: Any) -> tuple[tuple[str, int], ...]:
-    """Return name and identity of each tensor that the notebook refers to. As long as they are the same, so is the answer."""
+    """Return name and identity of each tensor that the notebook refers to, and of variables that refer to it as well.
+
+    As long as they are the same, so is the answer.
+    """
     import torch
 
     with torch._C.DisableTorchFunctionSubclass():
-        return tuple((one.name, id(one.tensor)) for one in (*_results(shell), *_variables(_failed_frames())))
+        found = [(one.name, id(one.tensor)) for one in (*_results(shell), *_variables(_failed_frames()))]
+    idents = {ident for _, ident in found}
+    variables = [(name, id(value)) for name, value in list(shell.user_ns.items()) if id(value) in idents]
+    return (*found, *variables)
 
 
 def retained_by_notebook(shell: Any, least_bytes: int) -> list[NotebookReference]:
