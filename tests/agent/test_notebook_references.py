@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,9 @@ def shell(emulated_gpu: None) -> Iterator[InteractiveShell]:
     shell = InteractiveShell.instance()
     shell.run_cell(PRELUDE)
     yield shell
+    failed = getattr(sys, "last_value", None)
+    if failed is not None:
+        traceback.clear_frames(failed.__traceback__)
     shell.reset(new_session=False)
     InteractiveShell.clear_instance()
     sys.modules["__main__"] = main
