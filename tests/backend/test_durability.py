@@ -178,12 +178,12 @@ def test_a_server_starts_on_a_full_disk_that_has_an_unfinished_snapshot(
 def test_no_database_can_be_begun_on_a_full_disk_and_nobody_is_told_that_it_is_damaged(
     small_disk: Callable[[int], SmallDisk],
 ) -> None:
-    disk = small_disk(400)
+    disk = small_disk(480)
     url = f"sqlite:///{disk.path / 'vramscope.db'}"
     ballast = disk.fill()
     with pytest.raises(DatabaseRefused, match="is full; free some space and restart"):
         Database(url)
-    ballast.write_bytes(bytes(330_000))  # room for a file, not for the tables
+    ballast.write_bytes(bytes(412_000))  # room for a file, not for the tables
     with pytest.raises(
         DatabaseRefused, match="the tables could not be created: the disk that holds the database is full"
     ):

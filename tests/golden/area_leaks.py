@@ -34,6 +34,7 @@ VOLATILE = {
     "epochs.losses_deleted_each_epoch": OF_THE_SCAN,
     "epochs.features_of_each_epoch": ("last_step", "age_steps"),
     "epochs.steps_without_a_loader": ("last_step", "age_steps"),
+    "optimizers.optimizer_of_a_trial": ("first_step", "last_step", "age_steps"),
     # a thread fetches batches, and may be one ahead
     "growing_odd.beside_a_prefetcher": OF_THE_SCAN,
     # two variables refer to the same module, and the scan may see either first

@@ -125,3 +125,22 @@ def history_in_a_state(device: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@leaks("idle-optimizer", holder="trial", advice="delete trial")
+def optimizer_of_a_trial(device: str) -> None:
+    """A few steps find out whether Adam would do, and SGD trains. Adam's moments stay, and nothing uses them."""
+    model, batches = mlp(device), loader(device)
+    trial = torch.optim.Adam(model.parameters())  # <- leak
+    optimizer = trial
+    for epoch in range(10):
+        for step, (x, y) in enumerate(batches):
+            if epoch == 0 and step == 10:
+                optimizer = sgd(model)  # fix here: trial = optimizer = sgd(model)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
