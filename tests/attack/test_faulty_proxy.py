@@ -95,7 +95,8 @@ def test_the_proxy_passes_what_it_should(attacked: tuple[RunningServer, FaultyPr
     server, proxy, sender, run = attacked
     sender.ring.put(messages.Event(time_ns=time.time_ns(), kind="notice"))
     assert sender.flush(10)
-    assert sender.sent_batches >= 1 and proxy.requests == sender.sent_batches
+    eventually(lambda: sender.sent_batches >= 1)  # (a busy server may answer the first request too late)
+    assert proxy.requests >= sender.sent_batches
     assert server.get(f"/runs/{run}")["state"] == "running"
 
 

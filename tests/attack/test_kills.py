@@ -9,6 +9,8 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import figures
 import psutil
@@ -43,6 +45,11 @@ class Killed:
         alive = [one for one in children if one.status() != psutil.STATUS_ZOMBIE]
         return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
 
+    def busiest_worker(self) -> psutil.Process:
+        """The worker with the most connections. Another may have none, and its death would meet no sender."""
+        port = urlsplit(self.url).port
+        return max(self.workers(), key=lambda one: sum(each.laddr.port == port for each in connections(one)))
+
     def wait_for_workers(self, count: int) -> None:
         """Wait until this many are alive. Each question costs some milliseconds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -53,6 +60,11 @@ class Killed:
     def end(self) -> None:
         if self.process.process.poll() is None:
             assert self.process.end() == 0
+
+
+def connections(process: psutil.Process) -> list[Any]:
+    """Open connections of a process."""
+    return [one for one in process.net_connections("tcp") if one.status == psutil.CONN_ESTABLISHED]
 
 
 @contextlib.contextmanager
@@ -117,7 +129,7 @@ def test_kills_of_workers(tmp_path: Path, database_url: str, choice: random.Rand
             server.wait_for_workers(workers)
             load.wait(8)
             pause(choice)
-            choice.choice(server.workers()).kill()
+            server.busiest_worker().kill()
             load.wait(4)
         server.wait_for_workers(workers)
     server.end()

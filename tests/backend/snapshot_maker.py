@@ -77,13 +77,13 @@ def two_sizes() -> dict[str, Any]:
 
 class Held:
     """Process that converts a snapshot, stopped by the kernel: ``has_begun`` before it has read anything, ``has_read`` when it has
-    read the file, else amid its reading."""
+    read the file, else amid its reading. Without ``ident`` it is the first process that converts anything."""
 
-    def __init__(self, snapshots: Any, ident: str, *, has_begun: bool = False, has_read: bool = False) -> None:
+    def __init__(self, snapshots: Any, ident: str | None, *, has_begun: bool = False, has_read: bool = False) -> None:
         deadline = time.monotonic() + 120
         while True:
             job = snapshots.conversions._running
-            found = job is not None and job.snapshot == ident and job.process is not None
+            found = job is not None and ident in (None, job.snapshot) and job.process is not None
             if found and (has_begun or (job.curves if has_read else job.done)):
                 break
             assert time.monotonic() < deadline, "it is not converted"
