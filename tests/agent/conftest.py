@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,3 +23,15 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Hide all earlier objects from the scans of a test.
+
+    A process that has run hundreds of tests has half a million objects. A scan would take its whole time, and leave some out.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

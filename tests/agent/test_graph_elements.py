@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +11,7 @@ import torch
 from scans import watched
 from torch import nn
 
-
-@pytest.fixture(autouse=True)
-def nothing_else() -> Iterator[None]:
-    """What an earlier test left in a cycle is no part of a scan."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 
 class Recorder:

@@ -7,7 +7,6 @@ import sys
 import textwrap
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -34,15 +33,7 @@ from vramscope.process.module_calls import module_calls
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
-
-@pytest.fixture(autouse=True)
-def nothing_else() -> Iterator[None]:
-    """What earlier tests left lying, and half a million objects of the test run, are no part of a scan: it has its quarter of a
-    second for what the test makes."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 
 def model(width=64):
