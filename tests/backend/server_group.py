@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,19 @@ class Member:
     def children(self, word: str) -> list[psutil.Process]:
         """Processes that it started with this word in their command."""
         return [one for one in psutil.Process(self.pid).children(recursive=True) if word in " ".join(one.cmdline())]
+
+    @contextlib.contextmanager
+    def conversions_stopped(self) -> Iterator[None]:
+        """Stop the processes that convert snapshots, and end them afterwards: without their server nobody would."""
+        stopped = self.children("snapshot_conversion")
+        for child in stopped:
+            child.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for child in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
 
     def kill(self) -> None:
         self.process.end(signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,13 +74,12 @@ def test_another_machine_takes_over_the_conversion_of_one_that_was_killed(member
     """Its copy of the file is on the dead machine's disk; the bucket still has the file."""
     ident = members[0].http.post("/snapshots", content=pickle.dumps(snapshot_of(20_000))).json()["snapshot"]
     converting = eventually(lambda: next((m for m in members if m.children("snapshot_conversion")), None))
-    for child in converting.children("snapshot_conversion"):
-        child.send_signal(signal.SIGSTOP)
-    (other,) = [member for member in members if member is not converting]
-    converting.kill()
-    found = ready(other, ident)
-    assert found["devices"][0]["events"] == 60_000
-    assert other.get(f"/recordings/{ident}-0/moments")["peak_reserved_bytes"] > 0
+    with converting.conversions_stopped():
+        (other,) = [member for member in members if member is not converting]
+        converting.kill()
+        found = ready(other, ident)
+        assert found["devices"][0]["events"] == 60_000
+        assert other.get(f"/recordings/{ident}-0/moments")["peak_reserved_bytes"] > 0
 
 
 def test_workers_share_a_bucket_and_do_not_start_without_it(

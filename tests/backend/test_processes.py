@@ -101,16 +101,15 @@ def test_a_conversion_is_taken_over_when_its_process_is_killed(start: Start) -> 
     data = pickle.dumps(snapshot_of(20_000))
     ident = members[0].http.post("/snapshots", content=data).json()["snapshot"]
     converting = eventually(lambda: next((m for m in members if m.children("snapshot_conversion")), None))
-    for child in converting.children("snapshot_conversion"):
-        child.send_signal(signal.SIGSTOP)
-    (other,) = [member for member in members if member is not converting]
-    assert other.get(f"/snapshots/{ident}")["state"] == "converting"
-    time.sleep(3)
-    assert not other.children("snapshot_conversion"), "one process converts it"
-    converting.kill()
-    found = eventually(lambda: (s := other.get(f"/snapshots/{ident}"))["state"] == "ready" and s, 120)
-    assert found["problem"] is None
-    assert other.get(f"/recordings/{ident}-0/events", limit=1)["events"]
+    with converting.conversions_stopped():
+        (other,) = [member for member in members if member is not converting]
+        assert other.get(f"/snapshots/{ident}")["state"] == "converting"
+        time.sleep(3)
+        assert not other.children("snapshot_conversion"), "one process converts it"
+        converting.kill()
+        found = eventually(lambda: (s := other.get(f"/snapshots/{ident}"))["state"] == "ready" and s, 120)
+        assert found["problem"] is None
+        assert other.get(f"/recordings/{ident}-0/events", limit=1)["events"]
 
 
 def test_a_file_that_two_processes_receive_at_once_is_one_snapshot(start: Start) -> None:
