@@ -44,7 +44,7 @@ export class CompareBar {
       h(
         "div",
         { class: "menu-list" },
-        h("button", { ...item, type: "button", onclick: () => this.exportCsv() }, "CSV"),
+        h("button", { ...item, type: "button", onclick: () => this.exportCsv() }, "This table (CSV)"),
         this.tables,
         this.report,
         copyButton("Copy Markdown", () => api.compareTable(this.tableQuery("markdown")), item),
@@ -67,7 +67,7 @@ export class CompareBar {
     if (this.tablesOf !== runs) {
       this.tablesOf = runs;
       const named = () => ({ runs, base });
-      fill(this.tables, tableItems("compare", named, "Runs"), tableItems("settings", named, "Settings"));
+      fill(this.tables, tableItems("compare", named, "All values"), tableItems("settings", named, "All settings"));
     }
     const all = columnsFor(rows, answer.settings, answer.rows.map(({ run }) => run));
     const shown = shownColumns(all, rows, view.columns);

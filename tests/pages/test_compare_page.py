@@ -131,7 +131,7 @@ def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
     )
     page.locator(".compare-exports summary").click()
     with page.expect_download() as downloading:
-        page.locator(".card").get_by_role("button", name="CSV", exact=True).click()
+        page.locator(".card").get_by_role("button", name="This table (CSV)", exact=True).click()
     lines = downloading.value.path().read_text().splitlines()
     assert lines[0].startswith("run,name,label,techniques,peak_allocated_bytes")
     assert len(lines) == 4

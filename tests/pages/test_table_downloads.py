@@ -65,7 +65,7 @@ def test_the_compared_runs_and_their_settings(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={','.join(runs)}")
     page.locator(".compare-exports summary").click()
     tables = page.locator(".compare-tables")
-    assert [row["run"] for row in rows_of(saved(page, tables.get_by_text("Runs (CSV)"))[1])] == runs
+    assert [row["run"] for row in rows_of(saved(page, tables.get_by_text("All values (CSV)"))[1])] == runs
     _, data = saved(page, tables.get_by_text("Settings (Parquet)"))
     assert set(pq.read_table(io.BytesIO(data))["run"].to_pylist()) == set(runs)
 
