@@ -20,7 +20,7 @@ from vramscope.leaks.scan.time_budget import Costs
 NUMBER = 50_000
 CALL_SECONDS = 0.5e-6
 SECONDS = 4 * NUMBER * CALL_SECONDS
-"""that a scan may take"""
+"""Seconds that a scan may take."""
 WHOLE = 1.6
 """times that: what was begun within it, a container of 2,000 elements or the tensors that are traced, ends behind it. C's calls are
 five times as dear on this clock as they are: in truth that is some 10 ms."""

@@ -27,7 +27,7 @@ class Truth:
     held_bytes: int | None = None
     """held at each step's start, the same at all times"""
     bytes_each: int | tuple[int, ...] | None = None
-    """or: bytes of one more item; one is added after ``every`` steps; a tuple has one entry a tensor"""
+    """Or bytes of one more item, which is added after ``every`` steps. A tuple has one entry a tensor."""
     every: int = 1
     """optimizer steps; in a loop without an optimizer, calls of the model"""
     epoch: int = 0

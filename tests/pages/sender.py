@@ -49,7 +49,7 @@ class Training:
     growth: int = 0
     """bytes that stay behind after each step"""
     leaks: tuple[wire_messages.Leak, ...] | None = None
-    """what a scan finds; None: the agent never scans"""
+    """What a scan finds. None: the agent never scans."""
     not_scanned: str = ""
     techniques: tuple[wire_messages.Technique, ...] | None = None
     """None: the agent sends none"""
@@ -60,7 +60,7 @@ class Training:
     jobs: tuple[wire_messages.Job, ...] = ()
     nvml: bool = True
     unusable: float = 0.0
-    """share of the free memory that is unusable, every two seconds; 0: no window was recorded, so it is unknown"""
+    """Share of the free memory that is unusable, every two seconds. 0: no window was recorded, so it is unknown."""
     seed: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 

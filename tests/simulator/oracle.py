@@ -69,7 +69,7 @@ class Session:
         self.guard_ns = job["guard_ns"]
         """no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
         self.scope_is_capture = job["scope_is_capture"]
-        """in the scope of a pool pending frees are not processed"""
+        """In the scope of a pool pending frees are not processed."""
         self.reservation_bytes = job["reservation_bytes"]
         self.snapshot_at = job["snapshot_at"]
         self.middle: dict[str, Any] = {}
