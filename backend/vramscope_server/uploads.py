@@ -36,6 +36,12 @@ class StartedUpload(NamedTuple):
     received_bytes: int
     project: str | None = None
 
+    def new_bytes(self, offset: int, data: bytes) -> bytes:
+        """Return what of a part was not received yet. Raises WrongOffset for a gap before it, and beyond the file's end."""
+        if offset > self.received_bytes or offset + len(data) > self.size_bytes:
+            raise WrongOffset(self.received_bytes)
+        return data[self.received_bytes - offset :]
+
 
 class TooManyUploads(Exception):
     """As many uploads as may be started are not complete yet."""
@@ -117,10 +123,7 @@ class Uploads:
         """
         with self._lock, self.locked(ident):
             known = self.find(ident)
-            end = offset + len(data)
-            if offset > known.received_bytes or end > known.size_bytes:
-                raise WrongOffset(known.received_bytes)
-            new = data[known.received_bytes - offset :]
+            new = known.new_bytes(offset, data)
             if not new:
                 return known
             self._check_room(len(new))
@@ -132,7 +135,7 @@ class Uploads:
                 raise
             if ident in self._hashes:
                 self._hashes[ident].add(new, known.received_bytes)
-            return known._replace(received_bytes=end)
+            return known._replace(received_bytes=known.received_bytes + len(new))
 
     def sha256(self, ident: str) -> str:
         """Hash of a complete file. It is read for that, a second a GB, unless this process received all of it."""

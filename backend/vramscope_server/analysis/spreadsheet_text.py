@@ -1,4 +1,4 @@
-"""Makes text safe in CSV files that a spreadsheet opens: names of runs and files come from whoever trains."""
+"""Makes text safe in CSV files that a spreadsheet opens: users choose the names of runs and files."""
 
 from __future__ import annotations
 

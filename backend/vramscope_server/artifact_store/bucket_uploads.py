@@ -25,7 +25,6 @@ from vramscope_server.uploads import (
     PartHash,
     StartedUpload,
     TooManyUploads,
-    WrongOffset,
 )
 
 UPLOADING: Final = "uploading"
@@ -80,10 +79,7 @@ class BucketUploads:
     def append(self, ident: str, offset: int, data: bytes) -> StartedUpload:
         """Add a part. One that was received already is skipped. Raises LookupError, WrongOffset."""
         known = self.find(ident)
-        end = offset + len(data)
-        if offset > known.received_bytes or end > known.size_bytes:
-            raise WrongOffset(known.received_bytes)
-        new = data[known.received_bytes - offset :]
+        new = known.new_bytes(offset, data)
         if not new:
             return known
         # Another process may write the same part at the same time: the object is the same.
@@ -91,8 +87,8 @@ class BucketUploads:
         with self._lock:
             if ident in self._hashes:
                 self._hashes[ident].add(new, known.received_bytes)
-            self._received[ident] = max(end, self._received.get(ident, 0))
-        return known._replace(received_bytes=end)
+            self._received[ident] = max(known.received_bytes + len(new), self._received.get(ident, 0))
+        return known._replace(received_bytes=known.received_bytes + len(new))
 
     def sha256(self, ident: str) -> str:
         """Hash of a complete file. It is read for that, unless this process received all of it.
