@@ -8,6 +8,7 @@ import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { onThemeChange } from "vramscope/theme.js";
 
+const LABEL = "Allocated memory at the peak of each step, by rank.";
 const COLUMNS = 240;
 const EVERY_MS = 15_000;
 const PARALLEL_REQUESTS = 2;
@@ -19,7 +20,7 @@ export class RankMap {
   fetchedAt = -Infinity;
 
   constructor(onPick) {
-    this.canvas = h("canvas", { role: "img" });
+    this.canvas = h("canvas", { role: "img", "aria-label": LABEL });
     this.chosen = h("span", { class: "rank-chosen", "aria-hidden": "true" });
     this.field = h("div", { class: "rank-field" }, this.canvas, this.chosen);
     this.names = h("div", { class: "rank-names", "aria-hidden": "true" });
@@ -153,7 +154,7 @@ export class RankMap {
     const missing = this.ranks - this.run.ranks.length;
     const sentence = `Highest: ${most}. Lowest: ${least}.${missing > 0 ? ` No data yet from ${count(missing)} ${missing === 1 ? "rank" : "ranks"}.` : ""}`;
     setText(this.words, sentence);
-    this.canvas.setAttribute("aria-label", `Allocated memory at the peak of each step, by rank. ${sentence}`);
+    this.canvas.setAttribute("aria-label", `${LABEL} ${sentence}`);
   }
 }
 

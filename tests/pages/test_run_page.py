@@ -408,9 +408,18 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
 
 
 def test_the_heat_map_of_ranks_has_a_colour_for_each_and_chooses_one(page: Any, server: Any) -> None:
+    held: list[Any] = []
+    peaks = re.compile(r"/series\?.*names=peak_allocated_bytes&")
+    page.route(peaks, lambda route: held.append(route))
     page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
     heat = page.locator(".rank-map")
     canvas = heat.locator("canvas")
+    eventually(
+        lambda: canvas.get_attribute("aria-label") == "Allocated memory at the peak of each step, by rank." and held,
+        what="a name before the first peaks",
+    )
+    page.unroute(peaks)
+    page.reload()
     eventually(
         lambda: re.search(
             r"Highest: rank \d with \d\d\.\d GiB. Lowest: rank \d with", canvas.get_attribute("aria-label") or ""
