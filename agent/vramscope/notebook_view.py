@@ -5,13 +5,16 @@ from __future__ import annotations
 import html
 import secrets
 import threading
+import time
+from collections import deque
 from typing import Any, Final
 
 from vramscope.guard import guarded
-from vramscope.protocol.number_format import amount
+from vramscope.notebook_chart import WINDOW_S, DeviceMemory, chart_legend, memory_chart
 
 PERIOD_S: Final = 1.0
 ENDED: Final = "stopped"
+NOT_INITIALIZED: Final = "CUDA is not initialized"
 
 
 class LiveView:
@@ -19,6 +22,7 @@ class LiveView:
 
     def __init__(self, shell: Any, device: int | None) -> None:
         self._device = current_device() if device is None else device
+        self._readings: deque[DeviceMemory] = deque(maxlen=int(WINDOW_S / PERIOD_S) + 1)
         self._publish = shell.display_pub.publish
         self._place = {"display_id": f"vramscope-{secrets.token_hex(8)}"}
         self._stop = threading.Event()
@@ -43,8 +47,12 @@ class LiveView:
 
     def _shown(self, state: str = "") -> dict[str, str]:
         """The output as text and as HTML."""
-        text = memory_text(self._device) + (f" ({state})" if state else "")
-        return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        reading = read_memory(self._device)
+        if reading is not None:
+            self._readings.append(reading)
+        text = (reading.words if reading else NOT_INITIALIZED) + (f" ({state})" if state else "")
+        picture = f"<div>{memory_chart(self._readings)}</div>{chart_legend()}" if self._readings else ""
+        return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>{picture}"}
 
 
 def current_device() -> int | None:
@@ -54,17 +62,24 @@ def current_device() -> int | None:
     return torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
 
-def memory_text(device: int | None) -> str:
-    """Memory of a CUDA device in one line; None: the current one. Initializes nothing."""
+def read_memory(device: int | None) -> DeviceMemory | None:
+    """Memory of a CUDA device, of the current one for None. Returns None before CUDA is initialized, and initializes nothing."""
     import torch
 
     if not torch.cuda.is_initialized():
-        return "CUDA is not initialized"
+        return None
     index = torch.cuda.current_device() if device is None else device
-    total = torch.cuda.get_device_properties(index).total_memory
-    parts = (
-        f"allocated {amount(torch.cuda.memory_allocated(index))}",
-        f"peak {amount(torch.cuda.max_memory_allocated(index))}",
-        f"reserved {amount(torch.cuda.memory_reserved(index))} of {amount(total)}",
+    return DeviceMemory(
+        time_s=time.monotonic(),
+        index=index,
+        allocated=torch.cuda.memory_allocated(index),
+        peak=torch.cuda.max_memory_allocated(index),
+        reserved=torch.cuda.memory_reserved(index),
+        total=torch.cuda.get_device_properties(index).total_memory,
     )
-    return f"GPU {index}: {', '.join(parts)}"
+
+
+def memory_text(device: int | None) -> str:
+    """Memory of a CUDA device in one line; None: the current one. Initializes nothing."""
+    reading = read_memory(device)
+    return reading.words if reading else NOT_INITIALIZED

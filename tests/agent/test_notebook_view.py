@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
+from vramscope.notebook_chart import DeviceMemory, memory_chart
 from vramscope.protocol.number_format import amount
 
 pytestmark = pytest.mark.gpu
@@ -71,6 +73,32 @@ def test_the_output_of_a_notebook_is_renewed_until_stop(shell: Any) -> None:
     assert texts(shell)[-1].endswith("(stopped)") and second_words in texts(shell)[-1]
     first, *others = shell.display_pub.outputs
     assert "<pre>GPU 0:" in first["data"]["text/html"] and others[0]["update"], "in the same place"
+    drawn = others[-1]["data"]["text/html"]
+    assert f'aria-label="{texts(shell)[-1].removesuffix(" (stopped)")}"' in drawn and "last 2 minutes" in drawn
+
+
+def read_at(time_s: float, mib: int) -> DeviceMemory:
+    return DeviceMemory(time_s, 0, mib << 20, 500 << 20, 2 * mib << 20, 1000 << 20)
+
+
+def areas(readings: list[DeviceMemory]) -> tuple[str, str, str]:
+    """The path of reserved and of allocated memory, and the line of the peak. Raises ParseError if a notebook cannot read it."""
+    reserved, allocated, peak = (path.attrib["d"] for path in ElementTree.fromstring(memory_chart(readings)))
+    return reserved, allocated, peak
+
+
+def test_the_picture_holds_each_value_until_the_next_and_leaves_out_what_is_older() -> None:
+    now = 1000.0
+    reserved, allocated, peak = areas([read_at(now - 200, 400), read_at(now - 60, 100), read_at(now, 250)])
+    # The highest value shown, 500 MiB, lies at a height of 1 / 1.1 of 96 pixels.
+    assert allocated == "M240.0,96V78.5H480.0V52.4H480V96Z"
+    assert reserved == "M240.0,96V61.1H480.0V8.7H480V96Z"
+    assert peak == "M0,8.7H480"
+
+
+def test_the_picture_of_a_single_reading_and_of_no_memory() -> None:
+    nothing = DeviceMemory(5.0, 0, 0, 0, 0, 1 << 30)
+    assert areas([nothing]) == ("M480.0,96V96.0H480V96Z",) * 2 + ("M0,96.0H480",)
 
 
 def test_a_terminal_prints_once_and_begins_no_thread(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,17 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
     {"callbacks", "client"},
-    {"agent", "session", "session_parts", "launch", "measured_test", "measurement", "notebook", "notebook_view"},
+    {
+        "agent",
+        "session",
+        "session_parts",
+        "launch",
+        "measured_test",
+        "measurement",
+        "notebook",
+        "notebook_chart",
+        "notebook_view",
+    },
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
     {"integrations", "sampling", "trackers"},
     {"memory", "steps", "transport"},
@@ -33,7 +43,8 @@ LAYERS = (
 )
 # Packages of one layer that may import one another; nothing else may.
 WITHIN_A_LAYER = {
-    ("notebook", "measurement"), ("notebook", "notebook_view"), ("measured_test", "measurement"), ("measured_test", "session"),
+    ("notebook", "measurement"), ("notebook", "notebook_view"), ("notebook_view", "notebook_chart"),
+    ("measured_test", "measurement"), ("measured_test", "session"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
     ("techniques", "leaks"), ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
 }  # fmt: skip
