@@ -18,7 +18,7 @@ SERVER = sorted((ROOT / "backend" / "vramscope_server").rglob("*.py"))
 # What the agent may need at import time, and what it may reach for when the host program has it.
 AGENT_PACKAGES = {"vramscope", "msgspec", "httpx", "pynvml"}
 TABLES = {"numpy", "pandas", "polars", "plotly"}  # results of the client
-FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate"}
+FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate", "ray"}
 
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (

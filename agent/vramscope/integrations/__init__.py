@@ -10,6 +10,7 @@ CALLBACKS: Final = {
     "VramscopeMonitor": "lightning_callbacks",
     "VramscopeLogger": "lightning_callbacks",
     "VramscopeTracker": "accelerate_tracker",
+    "VramscopeTrainLoop": "ray_train_loop",
 }
 """Class -> module of vramscope.callbacks. Its import imports the framework."""
 

@@ -27,6 +27,8 @@ from vramscope.protocol import messages, series
 GIT_TIMEOUT_S = 2.0
 KERNELS: Final = ("ipykernel_launcher", "colab_kernel_launcher")
 """Scripts that run the cells of a notebook."""
+RAY_WORKER: Final = "default_worker"
+"""Script of the processes in which Ray runs a program's functions."""
 NOTEBOOK: Final = "JPY_SESSION_NAME"
 """Environment variable in which Jupyter's server passes the notebook's path to a kernel."""
 
@@ -106,6 +108,8 @@ def run_name(chosen: str | None) -> str:
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
     if script in KERNELS:
         script = Path(os.environ.get(NOTEBOOK, "")).stem or "notebook"
+    if script == RAY_WORKER and "ray" in sys.modules:
+        script = "ray"
     return f"{script or 'python'} {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 
