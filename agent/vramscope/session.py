@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 
 from vramscope.guard import guarded
+from vramscope.process.exit_code import failure_of
 from vramscope.protocol import messages, series
 from vramscope.session_parts import SessionParts
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
@@ -87,3 +89,14 @@ class Session(SessionParts):
     def close(self) -> None:
         """End the session. Waits at most VRAMSCOPE_CLOSE_TIMEOUT_S seconds for data that are not sent yet."""
         self.end()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, fault: BaseException | None, frames: TracebackType | None) -> None:
+        """End the session with a ``with`` block: as failed if an exception leaves it, else as finished."""
+        with guarded("the end of the session"):
+            failure = None if fault is None else failure_of(fault)
+            if fault is not None and failure is not None:
+                self.failing(fault)
+            self.end(*(failure or (None, None)))

@@ -50,6 +50,37 @@ def test_an_exit_code_is_a_failure_and_one_that_is_caught_is_not(collector, spoo
     assert len(arrived.rows("steps")) == 5
 
 
+@pytest.mark.parametrize(
+    ("last", "state"),
+    [
+        ("pass", ("finished", None, None)),
+        ("sys.exit(0)", ("finished", None, None)),
+        ("sys.exit(7)", ("failed", "SystemExit", "exit code 7")),
+        ("raise RuntimeError('boom')", ("failed", "RuntimeError", "boom")),
+    ],
+)
+def test_a_with_block_ends_the_run_and_passes_the_exception_on(collector, spool, last, state) -> None:
+    run(
+        f"""
+        try:
+            with agent.attach(model) as session:
+                train(3)
+                {last}
+        except BaseException as error:
+            assert repr(error) in ("SystemExit(0)", "SystemExit(7)", "RuntimeError('boom')")
+        else:
+            assert {last!r} == "pass"
+        assert not session.live
+        train(2)
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    assert (arrived.ended.state, arrived.ended.error_type, arrived.ended.error_line) == state
+    assert len(arrived.rows("steps")) == 3
+
+
 def test_a_failed_cell_is_an_event_and_the_run_continues(collector, spool) -> None:
     pytest.importorskip("IPython")
     run(

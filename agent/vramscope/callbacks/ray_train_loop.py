@@ -6,13 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 import ray.train
 
 from vramscope import agent
-from vramscope.guard import first_line, guarded
+from vramscope.guard import guarded
 from vramscope.session import Session
 
 
@@ -31,7 +30,7 @@ class VramscopeTrainLoop:
     def __call__(self, *config: Any) -> Any:
         """Run the function, in a worker."""
         session = self._attach(config)
-        with _Ending(session), _reports_logged(session, self._train_loop):
+        with session, _reports_logged(session, self._train_loop):
             return self._train_loop(*config)
 
     def _attach(self, config: tuple[Any, ...]) -> Session:
@@ -42,24 +41,6 @@ class VramscopeTrainLoop:
             if settings.get("config") is None and config and isinstance(config[0], Mapping):
                 settings["config"] = config[0]
         return agent.attach(**settings)
-
-
-class _Ending:
-    """Ends the session with its block: as failed after an error, else as finished."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, fault: BaseException | None, frames: TracebackType | None) -> None:
-        if fault is None:
-            self._session.close()
-            return
-        with guarded("the end of a Ray worker"):
-            self._session.failing(fault)
-            self._session.end(type(fault).__name__, first_line(fault))
 
 
 @contextmanager

@@ -19,6 +19,16 @@ from vramscope.guard import first_line, guarded
 from vramscope.process.patching import Patches
 
 
+def failure_of(fault: BaseException) -> tuple[str, str] | None:
+    """Return type and first line of an exception. Returns None for an exit with code 0."""
+    if not isinstance(fault, SystemExit):
+        return type(fault).__name__, first_line(fault)
+    code = fault.code
+    if code is None or code == 0:
+        return None
+    return "SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(fault)
+
+
 class _ExitMarker:
     """Object in a frame of the SystemExit's traceback. It lives as long as the traceback."""
 
@@ -60,11 +70,7 @@ class ExitWatch:
     def _record(self, exit_error: SystemExit) -> _ExitMarker | None:
         if threading.current_thread() is not threading.main_thread():
             return None  # it ends only that thread
-        code = exit_error.code
-        if code is None or code == 0:
-            self.failure = None
-        else:
-            self.failure = ("SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(exit_error))
+        self.failure = failure_of(exit_error)
         kept = _ExitMarker()
         self._marker = weakref.ref(kept, self._dropped)
         return kept
