@@ -34,16 +34,17 @@ class SnapshotPage {
   }
 
   async load() {
+    const asked = (this.asked = new AbortController());
     try {
-      this.snapshot = await api.snapshot(this.ident);
+      this.snapshot = await api.snapshot(this.ident, asked.signal);
     } catch (error) {
-      if (this.closed || error.status === 401) return;
+      if (this.closed || error.status === 401 || error.name === "AbortError") return;
       if (error.status === 404)
         this.inner = unknownPage.open(this.root, { path: `/snapshots/${this.ident}`, problem: error });
       else fill(this.root, problemBanner(error));
       return;
     }
-    if (this.closed) return;
+    if (this.closed || asked.signal.aborted) return;
     document.title = `${this.snapshot.name} · vramscope`;
     if (this.snapshot.state === "ready") {
       this.build();
@@ -63,9 +64,15 @@ class SnapshotPage {
     if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), SOON_MS);
   }
 
+  /** Asks no more how far the server is. An answer that is on its way is not shown. */
+  askNoMore() {
+    clearTimeout(this.waiting);
+    this.asked.abort();
+  }
+
   close() {
     this.closed = true;
-    clearTimeout(this.waiting);
+    this.askNoMore();
     this.inner?.close();
     for (const stop of this.stops) stop();
     this.views?.close();
@@ -128,12 +135,15 @@ class SnapshotPage {
     const remove = async () => {
       if (!confirm(`Delete ${name}? Only a new upload brings it back.`)) return;
       this.views?.close(); // sends no more requests for the deleted snapshot
+      this.askNoMore();
       try {
         await api.deleteSnapshot(this.ident);
         go("/snapshots");
       } catch (error) {
+        this.trouble = problemBanner(error);
         if (this.parts) this.show();
-        fill(this.root.querySelector("[data-trouble]") ?? this.root, problemBanner(error));
+        else this.load();
+        fill(this.root.querySelector("[data-trouble]"), this.trouble);
       }
     };
     return h(
@@ -142,7 +152,7 @@ class SnapshotPage {
       h("div", {}, h("a", { href: "/snapshots", class: "muted" }, "Snapshots"), h("h1", { class: "file-name" }, name)),
       h("span", { class: "spring" }),
       h("button", { class: "button small quiet", type: "button", onclick: remove }, "Delete"),
-      h("div", { "data-trouble": true }),
+      h("div", { "data-trouble": true }, this.trouble),
     );
   }
 

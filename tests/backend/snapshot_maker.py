@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,16 +77,44 @@ def two_sizes() -> dict[str, Any]:
     return {"segments": segments, "device_traces": [trace], "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""}}
 
 
-class Held:
-    """Process that converts a snapshot, stopped by the kernel: ``has_begun`` before it has read anything, ``has_read`` when it has
-    read the file, else amid its reading. Without ``ident`` it is the first process that converts anything."""
+class HeldAtStart:
+    """The next process that converts a snapshot, stopped by the kernel before it has read anything. Made before the upload."""
 
-    def __init__(self, snapshots: Any, ident: str | None, *, has_begun: bool = False, has_read: bool = False) -> None:
+    def __init__(self, snapshots: Any) -> None:
+        self._conversions = conversions = snapshots.conversions
+        self.process: subprocess.Popen[bytes] | None = None
+        start = conversions._process
+
+        def stopped(file: Path, folder: Path) -> subprocess.Popen[bytes]:
+            conversions._process = start
+            if conversions._prepared is not None:  # it would read as soon as it knows the file
+                conversions._prepared.send_signal(signal.SIGSTOP)
+            process: subprocess.Popen[bytes] = start(file, folder)
+            process.send_signal(signal.SIGSTOP)
+            self.process = process
+            return process
+
+        conversions._process = stopped
+
+    def is_held(self) -> bool:
+        """True once the server knows the process."""
+        job = self._conversions._running
+        return self.process is not None and job is not None and job.process is self.process
+
+    def go_on(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+
+class Held:
+    """Process that converts a snapshot, stopped by the kernel: ``has_read`` when it has read the file, else amid its reading."""
+
+    def __init__(self, snapshots: Any, ident: str, *, has_read: bool = False) -> None:
         deadline = time.monotonic() + 120
         while True:
             job = snapshots.conversions._running
-            found = job is not None and ident in (None, job.snapshot) and job.process is not None
-            if found and (has_begun or (job.curves if has_read else job.done)):
+            found = job is not None and ident == job.snapshot and job.process is not None
+            if found and (job.curves if has_read else job.done):
                 break
             assert time.monotonic() < deadline, "it is not converted"
             time.sleep(0.001)

@@ -36,6 +36,7 @@ from snapshot_maker import (
     MIB,
     SETTINGS,
     Held,
+    HeldAtStart,
     file_of_stacks,
     snapshot_of,
     two_sizes,
@@ -550,8 +551,9 @@ def test_coarse_curves_come_before_the_conversion_ends(server: RunningServer) ->
 def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: RunningServer) -> None:
     """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
     data = file_of_stacks(300_000)
+    first = HeldAtStart(server.services.snapshots)
     ident = upload(server, data)["snapshot"]
-    held = Held(server.services.snapshots, ident, has_begun=True)
+    eventually(first.is_held)
     try:
         row = server.get(f"/snapshots/{ident}")
         assert (row["state"], row["preparing"], row["done_bytes"], row["total_bytes"]) == (
@@ -561,8 +563,8 @@ def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: R
         waits = server.get(f"/snapshots/{behind}")
         assert (waits["state"], waits["place"], waits["preparing"]) == ("waiting", 1, False)
     finally:
-        held.go_on()
-    held = Held(server.services.snapshots, ident, has_begun=False)
+        first.go_on()
+    held = Held(server.services.snapshots, ident)
     row = server.get(f"/snapshots/{ident}")
     assert (row["state"], row["preparing"]) == ("converting", False)
     assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)

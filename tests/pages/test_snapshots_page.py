@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from waiting import CONVERSION_SECONDS, eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
-from snapshot_maker import IN_FORCE, MARKUP, SETTINGS, Held, file_of_stacks, snapshot_of, two_sizes
+from snapshot_maker import IN_FORCE, MARKUP, SETTINGS, Held, HeldAtStart, file_of_stacks, snapshot_of, two_sizes
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
 
@@ -40,10 +39,9 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     file.write_bytes(file_of_stacks(300_000))
     page.goto(f"{server.url}/snapshots")
     snapshots = server.server.config.app.state.services.snapshots
-    with ThreadPoolExecutor(1) as beside:  # a busy browser may come back when the file is half read
-        holds = beside.submit(Held, snapshots, None, has_begun=True)
-        page.set_input_files("input[type=file]", file)
-        held = holds.result()
+    first = HeldAtStart(snapshots)
+    page.set_input_files("input[type=file]", file)
+    eventually(first.is_held)
     page.wait_for_url("**/snapshots/*")  # a file alone opens by itself
     ident = page.url.rpartition("/")[2]
     page.get_by_role("heading", name="It is being read").wait_for()
@@ -51,8 +49,8 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     row = page.locator("tr[data-snapshot]")
     page.get_by_text("preparing").wait_for()
     assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
-    held.go_on()
-    held = Held(snapshots, ident, has_begun=False)
+    first.go_on()
+    held = Held(snapshots, ident)
     page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
     done, total = (float(row.locator("progress").get_attribute(name)) for name in ("value", "max"))
     assert 0 < done < total == file.stat().st_size
@@ -60,7 +58,19 @@ def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
     page.goto(f"{server.url}/snapshots/{ident}")
     page.get_by_role("heading", name="It is being read").wait_for()
     page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
-    page.once("dialog", lambda dialog: dialog.accept())
+    page.on("dialog", lambda dialog: dialog.accept())
+    address = f"**/api/v1/snapshots/{ident}"
+    refusal = {"title": "Busy", "detail": "Retry in a second.", "status": 503}
+    page.context.watcher.expected.append("503")
+    page.route(
+        address, lambda it: it.fulfill(status=503, json=refusal) if it.request.method == "DELETE" else it.continue_()
+    )
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("Retry in a second.").wait_for()
+    with page.expect_response(address):  # it asks again how far the server is, and the problem stays
+        pass
+    assert page.get_by_text("Retry in a second.").is_visible()
+    page.unroute(address)
     page.get_by_role("button", name="Delete").click()
     page.wait_for_url("**/snapshots")
     page.get_by_text("No snapshots yet").wait_for()
