@@ -101,10 +101,9 @@ class SessionParts:
         )
         self._hooks = LoopHooks(self._clock)
         self._ring = Ring()
-        session_id = identity.random_id()
         self._sender = Sender(
             settings,
-            session=session_id,
+            session=identity.random_id(),
             run=self.run_id,
             rank=self._job.rank,
             first_message=self._hello,
@@ -115,7 +114,7 @@ class SessionParts:
             on_request=self._on_request,
             sends=sends,
         )
-        self._recent = recent = RecentSamples(settings.interval_ms)
+        self._recent = RecentSamples(settings.interval_ms)
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,
             clock=self._clock,
@@ -123,8 +122,9 @@ class SessionParts:
             on_devices=self._on_devices,
             others_cpu_seconds=lambda: self._sender.cpu_seconds,
             dropped_samples=lambda: self.dropped_samples,
-            on_sample=recent.put,
+            on_sample=self._recent.put,
             on_steps=self._on_steps,
+            secrets=Secrets(known=[settings.token]),
         )
         self._mirror = TrackerMirror(settings.mirror, self.url, self._ring.put, lambda: self._leaks, self._secrets.hide)
         self._lifecycle = Lifecycle(self)
@@ -164,7 +164,7 @@ class SessionParts:
         )
         builder = RecordBuilder(
             self._clock,
-            recent,
+            self._recent,
             processes=self._sampler.processes,
             optimizers=self._hooks.optimizers,
             roots=self._hooks.roots,

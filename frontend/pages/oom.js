@@ -6,6 +6,7 @@ import { fill, h } from "vramscope/dom.js";
 import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
 import { counters, lastGoodStep } from "vramscope/parts/oom_changes.js";
 import { holders, stackPanel, words } from "vramscope/parts/oom_holders.js";
+import { othersAtError } from "vramscope/parts/other_processes.js";
 import { ranksTable } from "vramscope/parts/oom_ranks.js";
 import { remedyTable } from "vramscope/parts/oom_remedies.js";
 import { problemBanner } from "vramscope/parts/ui.js";
@@ -145,7 +146,7 @@ class OomPage extends RunPage {
     fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
     this.drawFromRecording(error);
     this.drawSegments(error);
-    fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
+    fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error), othersAtError(error)));
     fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
 

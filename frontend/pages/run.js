@@ -11,6 +11,7 @@ import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoKey, whoPanel } from "vramscope/parts/run_facts.js";
+import { othersKey, othersPanel } from "vramscope/parts/other_processes.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
@@ -93,13 +94,14 @@ class MemoryPage extends RunPage {
 
   build() {
     this.view = this.readView();
-    const { stale, head, ended, verdict, findings, bar, techniques, who, events } = this.divide(
+    const { stale, head, ended, verdict, findings, bar, others, techniques, who, events } = this.divide(
       "stale",
       "head",
       "ended",
       "verdict",
       "findings",
       "bar",
+      "others",
       "techniques",
       "who",
       "events",
@@ -133,6 +135,7 @@ class MemoryPage extends RunPage {
       ),
       bar,
       this.charts.element,
+      others,
       this.ranks.element,
       h("div", { class: "panels" }, techniques, who, events),
     );
@@ -302,6 +305,7 @@ class MemoryPage extends RunPage {
   drawFacts() {
     this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
     const { techniques, findings, state, ended_seconds: ended, events } = this.run;
+    this.put("others", othersKey(this.run, this.place()), () => othersPanel(this.run, this.place()));
     const trained = [techniques, findings, state];
     this.put("findings", trained, () => findingsPanel(this.run));
     this.put("techniques", trained, () => techniquesPanel(this.run));

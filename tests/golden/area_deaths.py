@@ -21,7 +21,7 @@ VARIES = (
     *("process_rss_bytes", "host_used_bytes", "rss_bytes"),
 )
 """Identifiers, times, and readings of a sampler that runs beside the training."""
-NOT_KEPT = ("stack", "counters", "loss", "run", "text", "ranks")
+NOT_KEPT = ("stack", "counters", "loss", "run", "text", "ranks", "neighbours_words")
 """Frames and lines of PyTorch; readings that depend on time; what the message's numbers say already."""
 WORDS = (
     "sentence",
@@ -50,7 +50,9 @@ def result_of(death: Death, outcome: Outcome) -> Result:
         reported["message"] = {key: value for key, value in reported["message"].items() if key != "text"}
         reported["retries"] = (outcome.report["now"] or {}).get("retries")
         # On a busy machine a process may die before its sampler has read NVML. Then no neighbours are known.
-        reported["neighbours"] = reported.get("neighbours") or []
+        reported["neighbours"] = [
+            {"pid": one["pid"], "used_bytes": one["used_bytes"]} for one in reported.get("neighbours") or []
+        ]  # the rest depends on the machine and on the sampler
         reported = masked(_renamed(reported), VARIES)
     facts, sentences = split(reported, words=WORDS, names=("file",))
     tried = None if outcome.report is None or outcome.tried is None else outcome.report["remedies"].index(outcome.tried)

@@ -24,6 +24,14 @@ class DeviceReading(NamedTuple):
 NOT_KNOWN = DeviceReading()
 
 
+class Running(NamedTuple):
+    """Processes on a device."""
+
+    own_pid: int
+    """Number of this process as NVML reports it."""
+    bytes_by_pid: dict[int, int | None]
+
+
 class Nvml:
     """Reads devices by their UUID, because CUDA_VISIBLE_DEVICES changes the device numbers in this process.
 
@@ -34,6 +42,8 @@ class Nvml:
         self._nvml: Any = None
         self._handles: dict[str, Any] = {}
         self._refused: set[tuple[str, str]] = set()
+        self.newest: dict[str, Running] = {}
+        """Processes of the last reading, by device; none where they or this process are unknown."""
         self.driver: str | None = None
         try:
             import pynvml
@@ -64,7 +74,12 @@ class Nvml:
         heat = self._ask(uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         power = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         used = None if memory is None else int(memory.used)
-        by_process = find_own(dict(self.processes(uuid) or ()), os.getpid(), reserved_bytes, used)
+        running = dict(self.processes(uuid) or ())
+        by_process = find_own(running, os.getpid(), reserved_bytes, used)
+        if by_process.own_pid is None:
+            self.newest.pop(uuid, None)
+        else:
+            self.newest[uuid] = Running(by_process.own_pid, running)
         return DeviceReading(
             UNKNOWN if used is None else used,
             by_process.own_bytes,

@@ -36,7 +36,8 @@ from vramscope.process import identity
 from vramscope.process.gc_pause import collector_paused
 from vramscope.protocol import messages, series
 from vramscope.protocol.leak_notes import slows_down
-from vramscope.protocol.oom_record import OomRecord, OtherProcess
+from vramscope.protocol.oom_record import OomRecord
+from vramscope.protocol.other_process import OtherProcess
 from vramscope.steps.phase import DATA, EVAL, OTHER
 from vramscope.steps.root_modules import outermost_modules
 
@@ -56,7 +57,7 @@ MOST_LEAKS: Final = 64
 MOST_TECHNIQUES: Final = 64
 
 _Section = TypeVar("_Section")
-Processes = Callable[[int], tuple[int | None, list[tuple[int, int | None]]] | None]
+Processes = Callable[[int], tuple[int | None, list[OtherProcess]] | None]
 """Own bytes on a device, and the other processes with theirs; None: NVML does not report them."""
 
 
@@ -215,9 +216,7 @@ class RecordBuilder:
             "counters": counters,
             "outside_before_bytes": outside_before,
             "outside_bytes": None if own_bytes is None or reserved is None else max(0, own_bytes - reserved),
-            "neighbours": None
-            if others is None
-            else [OtherProcess(pid=pid, used_bytes=used_bytes) for pid, used_bytes in others],
+            "neighbours": others,
         }
 
     def _owned(self, trigger: OomTrigger) -> Owned:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from vramscope.protocol.messages import Leak, Technique
-from vramscope.protocol.oom_record import DataHolder, ModuleBytes, OtherProcess, Update
+from vramscope.protocol.oom_record import DataHolder, ModuleBytes, Update
+from vramscope.protocol.other_process import OtherProcess
 from vramscope.protocol.window import Layout
 
 

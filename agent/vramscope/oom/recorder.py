@@ -17,9 +17,11 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.record_pieces import messages_of
 from vramscope.oom.trigger import OomTrigger
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.message import Message
+from vramscope.oom_diagnosis.other_processes import words_of
 from vramscope.oom_diagnosis.parse_message import parse
 from vramscope.process import terminal
 from vramscope.protocol import messages as wire_messages
@@ -305,6 +307,8 @@ class OomRecorder:
         diagnosis = diagnose(facts_of_record(record, message))
         self.verdict = diagnosis.sentence
         terminal.say_once(f"oom {record.record}", diagnosis.sentence, every_rank=True)
+        if diagnosis.kind is CauseKind.OTHER_PROCESS and (who := words_of(record.neighbours or ())):
+            terminal.say_once(f"oom others {record.record}", who, every_rank=True)
         if diagnosis.first_aid:  # alone on its line: it may be a setting to copy
             terminal.say_once(f"oom fix {record.record}", diagnosis.first_aid, every_rank=True)
         terminal.say_once(f"oom page {record.record}", f"Details: {self._url}/oom", every_rank=True)

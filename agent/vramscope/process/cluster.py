@@ -37,6 +37,12 @@ def jobs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> lis
     return [job for job in found if job is not None]
 
 
+def jobs_of(environ: Mapping[str, str], root: Path) -> list[Job]:
+    """Return the jobs of another process, from its environment and its root folder; those of Ray are unknown."""
+    found = (_slurm(environ), _kubernetes(environ, root), _torchrun(environ), _mpi(environ))
+    return [job for job in found if job is not None]
+
+
 def _slurm(environ: Mapping[str, str]) -> Job | None:
     if "SLURM_JOB_ID" not in environ:
         return None

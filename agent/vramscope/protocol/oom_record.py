@@ -18,6 +18,7 @@ import msgspec
 
 from vramscope.protocol.artifact import BadArtifact, unpacked
 from vramscope.protocol.messages import Ident, Leak, Technique, Text, Whole
+from vramscope.protocol.other_process import OtherProcess
 from vramscope.protocol.series import CPU, MAX_VALUE
 from vramscope.protocol.window import BLOCKS, SEGMENTS, Columns, Layout
 
@@ -78,13 +79,6 @@ class DataHolder(msgspec.Struct, frozen=True, kw_only=True):
     line: Whole | None
     tensors: Whole
     held_bytes: Whole
-
-
-class OtherProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """Another process on the device, as NVML reports it."""
-
-    pid: Whole
-    used_bytes: Whole | None
 
 
 class OomRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,10 @@ from vramscope.memory.private_pools import PrivatePools
 from vramscope.memory.unified_memory import CAPTURES, is_unified
 from vramscope.memory.unusable import UnusableReader
 from vramscope.process import identity
+from vramscope.process.redaction import Secrets
 from vramscope.protocol import messages, series
+from vramscope.protocol.other_process import OtherProcess
+from vramscope.sampling.other_processes import OtherProcesses
 from vramscope.sampling.overhead import OverheadMeter
 from vramscope.sampling.step_blocks import packed, step_block
 from vramscope.steps.clock import StepClock
@@ -47,6 +50,7 @@ class Sampler:
         on_sample: Callable[[int, dict[str, int]], None] = lambda device, row: None,
         on_steps: Callable[[list[StepRecord]], None] = lambda steps: None,
         host: Host | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
         self._clock = clock
@@ -56,6 +60,7 @@ class Sampler:
         self._dropped_samples = dropped_samples
         self._on_sample, self._on_steps = on_sample, on_steps
         self._host = host or Host()
+        self._others = OtherProcesses(ring.put, lambda: clock.step, secrets or Secrets())
         self.fragments = UnusableReader()
         self._private_pools = PrivatePools()
         self.at_ticks: Callable[[], None] = lambda: None
@@ -95,27 +100,28 @@ class Sampler:
         if not self._thread.is_alive():
             with guarded("the last sample"):
                 self._tick()
+                self._others.finish()
                 self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
 
     def wall_ns(self, perf_counter_ns: int) -> int:
         """Convert perf_counter_ns to nanoseconds since 1970. Changes of the host's clock have no effect."""
         return perf_counter_ns + self._wall_offset_ns
 
-    def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
-        """Return the bytes of this process on a device, and (pid, bytes) of all others, by NVML.
+    def processes(self, device: int) -> tuple[int | None, list[OtherProcess]] | None:
+        """Return the bytes of this process on a device, and all other processes on it, by NVML.
 
         None if NVML does not report processes, or if this one cannot be found among them. In a container the others have the
-        pids of the host.
+        pids of the host, and no names.
         """
         uuid = self._uuids.get(device)
         if self.nvml is None or uuid is None:
             return None
-        running = self.nvml.processes(uuid)
-        if running is None:
-            return None
+        running = dict(self.nvml.processes(uuid) or ())
         own = self.nvml.own_process(uuid, self._reserved_bytes(device)).own_pid
-        mine = [used for pid, used in running if pid == own]
-        return (mine[0], [(pid, used) for pid, used in running if pid != own]) if mine else None
+        if own is None or own not in running:
+            return None
+        mine = running.pop(own)
+        return mine, self._others.described(device, running, own)
 
     def _reserved_bytes(self, device: int) -> int | None:
         return None if self._shared is None else self._shared.read(device)["reserved_bytes"]["all"]["current"]
@@ -200,6 +206,7 @@ class Sampler:
             uuid = self._uuids.get(counter.device)
             if uuid is not None:
                 readings[counter.device] = self.nvml.read(uuid, self._reserved_bytes(counter.device))
+                self._others.note(counter.device, self.nvml.newest.get(uuid))
             before = readings.get(counter.device, NOT_KNOWN)
             if counter.device in self._unified and before.device_used_bytes == series.UNKNOWN:
                 used = CAPTURES.used_bytes(counter.device)

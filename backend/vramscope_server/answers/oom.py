@@ -19,9 +19,9 @@ from vramscope_server.answers.oom_record import (
     OomModule,
     OomNow,
     OomSite,
-    ProcessBytes,
     RemedyRow,
 )
+from vramscope_server.answers.other_processes import OtherProcessAtError
 
 
 class OomError(TypedDict):
@@ -186,8 +186,10 @@ class OomExplained(OomError):
     """The last finished step."""
     loss: OomLoss | None
     """Loss before the error; null if none was reported in the last minute."""
-    neighbours: list[ProcessBytes] | None
-    """Other processes on the device; null is unknown."""
+    neighbours: list[OtherProcessAtError] | None
+    """Other processes on the device, the largest first; null is unknown."""
+    neighbours_words: str | None
+    """The one that grew most in the last minute, or else the largest one, in words; null if there is none."""
     settings: str | None
     """Allocator settings in force."""
     techniques: list[str]

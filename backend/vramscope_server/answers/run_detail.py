@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from vramscope_server.answers.jobs import ClusterJob
 from vramscope_server.answers.leaks import Leak
+from vramscope_server.answers.other_processes import OtherProcessOfRun
 from vramscope_server.answers.runs import RunFacts
 from vramscope_server.answers.server import AlertRules
 
@@ -291,6 +292,8 @@ class RunInFull(RunFacts):
     """Training time over all attempts, without the gaps between them."""
     ranks: list[RankRow]
     """Ranks of the run."""
+    other_processes: list[OtherProcessOfRun] | None
+    """Other processes on the devices of the run, the largest first; null if nothing is known of them."""
     events: list[RunEvent]
     """Newest events, at most 1000, in order of time."""
     window: RunSpan

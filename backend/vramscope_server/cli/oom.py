@@ -18,9 +18,11 @@ from vramscope.oom_diagnosis.evidence import facts_of_message
 from vramscope.oom_diagnosis.message import Message, MessageFields
 from vramscope.oom_diagnosis.message_kinds import KINDS
 from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse_parts
+from vramscope.protocol.other_process import name_words
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
+from vramscope_server.answers.other_processes import OtherProcessAtError
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
@@ -47,6 +49,13 @@ _RANKS: Final = (
     Column("RESERVED", number=True),
     Column("AT", needed=1),
 )
+_OTHERS: Final = (
+    Column("OTHER PROCESS", needed=1),
+    Column("USES", number=True),
+    Column("BEFORE", number=True),
+    Column("SECONDS", number=True),
+)
+MOST_OTHERS: Final = 8
 MOST_RANKS: Final = 32
 NUMBERS: Final = {"asked_bytes": "requested", "process_bytes": "this process", "unallocated_bytes": "reserved, unused"}
 """Names of the numbers of a text; of the others the field's own."""
@@ -113,6 +122,13 @@ def show(server: str, as_json: bool, run: str) -> None:
             for row in error["remedies"]
         ]
         print_table(out, _COLUMNS, rows)
+    if error["neighbours"]:
+        out.print()
+        if error["neighbours_words"]:
+            out.print(Text(plain(error["neighbours_words"])))
+        print_table(out, _OTHERS, [_other(row) for row in error["neighbours"][:MOST_OTHERS]])
+        if len(error["neighbours"]) > MOST_OTHERS:
+            out.print(Text(f"{count(len(error['neighbours']) - MOST_OTHERS)} more processes (see --json)", style="dim"))
     if error["ranks"]:
         out.print()
         print_table(out, _RANKS, [_rank(row) for row in error["ranks"][:MOST_RANKS]])
@@ -148,6 +164,16 @@ def _rank(row: OomRank) -> list[str | Text]:
         amount(row["allocated_bytes"], ABSENT),
         amount(row["reserved_bytes"], ABSENT),
         line,
+    ]
+
+
+def _other(row: OtherProcessAtError) -> list[str | Text]:
+    known = (row["command"], row["user"], row["container"], row["manager"], row["job"], row["pod"], row["job_name"])
+    return [
+        plain(name_words(row["pid"], *known)),
+        amount(row["used_bytes"], ABSENT),
+        amount(row["before_bytes"], ABSENT),
+        ABSENT if row["before_seconds"] is None else count(row["before_seconds"]),
     ]
 
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope.protocol.other_process import EVENT
 from vramscope_server.answers.run_detail import (
     AgentOverhead,
     AttachedDevice,
@@ -24,6 +25,7 @@ from vramscope_server.answers.run_detail import (
 from vramscope_server.store.jobs import jobs_of
 from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.list_row import is_emulated, run_row, seconds
+from vramscope_server.store.other_processes import other_processes
 from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
@@ -100,6 +102,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         "loss": next((row["loss"] for row in rows if row["loss"] is not None), None),
         "trained_seconds": _trained_seconds(connection, run),
         "ranks": rows,
+        "other_processes": other_processes(connection, run, rows, skews),
         "events": happened,
         "window": RunSpan(
             first_seconds=_shifted(run.first_time_ns, shift_ns),
@@ -117,7 +120,8 @@ def _shifted(time_ns: int | None, shift_ns: int) -> float | None:
 
 def _events(connection: Connection, run: StoredRun, skews: dict[int, int]) -> list[RunEvent]:
     """The newest events, in order of time by the server's clock."""
-    newest = sa.select(events).where(events.c.run_key == run.key).order_by(events.c.key.desc()).limit(MAX_EVENTS)
+    shown = sa.select(events).where(events.c.run_key == run.key, events.c.kind != EVENT)
+    newest = shown.order_by(events.c.key.desc()).limit(MAX_EVENTS)
     found = [
         RunEvent(
             time_seconds=seconds(row["time_ns"] - display_skew_ns(skews.get(row["rank"]))),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from vramscope.oom_diagnosis.other_processes import words_of
 from vramscope.protocol.oom_record import OomRecord
+from vramscope.protocol.other_process import OtherProcess
 from vramscope_server.analysis.oom import holders, losses
 from vramscope_server.analysis.oom.counters import before_and_at
 from vramscope_server.analysis.oom.holders import SiteBytes
@@ -13,6 +15,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Remedy
 from vramscope_server.analysis.oom.report import OomReport
 from vramscope_server.answers.oom import OomError, OomExplained, OomRank
 from vramscope_server.answers.oom_record import OomLastStep, OomMessage, OomModule, RemedyRow
+from vramscope_server.answers.other_processes import OtherProcessAtError
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.oom.recording_evidence import WindowEvidence
@@ -111,9 +114,8 @@ class Explained:
             },
             "last_step": _last_step(record),
             "loss": losses.newest_loss(record),
-            "neighbours": None
-            if record.neighbours is None
-            else [{"pid": other.pid, "used_bytes": other.used_bytes} for other in record.neighbours],
+            "neighbours": None if record.neighbours is None else [_other(one) for one in record.neighbours],
+            "neighbours_words": words_of(record.neighbours or ()) or None,
             "settings": record.settings,
             "techniques": [one.chip for one in record.techniques],
             "leaks": [
@@ -139,6 +141,22 @@ class Explained:
         if self.evidence is None:
             return "The recording could not be read."
         return "The recording has no allocation that was alive at the error."
+
+
+def _other(one: OtherProcess) -> OtherProcessAtError:
+    return {
+        "pid": one.pid,
+        "used_bytes": one.used_bytes,
+        "before_bytes": one.before_bytes,
+        "before_seconds": one.before_seconds,
+        "command": one.command,
+        "user": one.user,
+        "container": one.container,
+        "manager": one.manager,
+        "job": one.job,
+        "job_name": one.job_name,
+        "pod": one.pod,
+    }
 
 
 def _has_all_lines(sites: list[SiteBytes] | None) -> bool:

@@ -1,0 +1,155 @@
+"""Other processes on the watched devices: which they are, and how their memory changes.
+
+NVML lists them at each reading. Their names are read from ``/proc`` when the list or an amount changes, every few seconds at
+most, on the sampler's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from vramscope.memory.nvml import Running
+from vramscope.process.process_origin import UNKNOWN_ORIGIN, ProcessOrigin, origin_of
+from vramscope.process.redaction import Secrets
+from vramscope.protocol.messages import Event
+from vramscope.protocol.other_process import EVENT, GREW_BYTES, OtherProcess
+
+REPORT_EVERY_S: Final = 5.0
+MOST_NAMED: Final = 16
+"""Maximum number of processes on a device that are reported: those with most memory."""
+MOST_EVENTS: Final = 500
+"""Maximum number of events in a session. After them, processes are no longer reported."""
+LEAST_SHARE: Final = 0.05
+"""Smallest relative change that is reported, besides GREW_BYTES."""
+KEPT_S: Final = 60.0
+MOST_READINGS: Final = 600
+LOCK_S: Final = 0.2
+
+Sizes = dict[int, "int | None"]
+
+
+class OtherProcesses:
+    """Reports them as events, and remembers the last minute for an out-of-memory record.
+
+    put       called with each event, on the sampler's thread
+    secrets   removes secrets from command lines; an instance of its own, because it is used on this thread
+    now       time in seconds; a parameter for tests
+    """
+
+    def __init__(
+        self,
+        put: Callable[[Event], object],
+        step: Callable[[], int],
+        secrets: Secrets,
+        *,
+        origin: Callable[[int, Secrets], ProcessOrigin] = origin_of,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._put, self._step, self._secrets, self._origin, self._now = put, step, secrets, origin, now
+        self._readings: dict[int, deque[tuple[float, Sizes]]] = {}
+        """Times from which on the sizes were as given; the newest is the present."""
+        self._peaks: dict[tuple[int, int], int] = {}
+        self._reported: dict[tuple[int, int], tuple[int | None, int]] = {}
+        """Bytes and highest bytes of the newest report, by device and process."""
+        self._origins: dict[int, ProcessOrigin] = {}
+        self._names_are_here = False
+        self._due_s = 0.0
+        self._events = 0
+        self._naming = threading.Lock()
+
+    def note(self, device: int, running: Running | None) -> None:
+        """Handle a reading of a device. Costs some microseconds unless something is to be reported."""
+        if running is None:
+            return
+        self._names_are_here = running.own_pid == os.getpid()
+        others = {pid: size for pid, size in running.bytes_by_pid.items() if pid != running.own_pid}
+        readings = self._readings.setdefault(device, deque(maxlen=MOST_READINGS))
+        now = self._now()
+        if not readings or readings[-1][1] != others:
+            readings.append((now, others))
+            for pid, size in others.items():
+                self._peaks[device, pid] = max(self._peaks.get((device, pid), 0), size or 0)
+        while len(readings) > 1 and readings[1][0] < now - KEPT_S:
+            readings.popleft()
+        if now >= self._due_s and self._report(device, others):
+            self._due_s = now + REPORT_EVERY_S
+
+    def finish(self) -> None:
+        """Report the last amounts, at the end of the session."""
+        for device, readings in list(self._readings.items()):
+            if readings:
+                self._report(device, readings[-1][1])
+
+    def described(self, device: int, sizes: Mapping[int, int | None], own_pid: int) -> list[OtherProcess]:
+        """Return the processes with their names and their growth, the largest first. Callable from any thread."""
+        readings = list(self._readings.get(device, ()))
+        now = self._now()
+        before = next((one for one in reversed(readings) if one[0] <= now - KEPT_S), readings[0] if readings else None)
+        ordered = sorted(sizes.items(), key=lambda one: -(one[1] or 0))
+        found = []
+        for place, (pid, size) in enumerate(ordered):
+            origin = self._origin_of(pid) if place < MOST_NAMED and own_pid == os.getpid() else UNKNOWN_ORIGIN
+            earlier = None if before is None else before[1].get(pid, 0)
+            seconds = None if before is None or earlier is None else round(min(KEPT_S, max(0.0, now - before[0])))
+            found.append(
+                OtherProcess(pid=pid, used_bytes=size, before_bytes=earlier, before_seconds=seconds, **origin._asdict())
+            )
+        return found
+
+    def _report(self, device: int, others: Sizes) -> bool:
+        """Put an event for each process that came, changed or left. Return whether there was one."""
+        largest = sorted(others, key=lambda pid: -(others[pid] or 0))[:MOST_NAMED]
+        before = {pid: sizes for (place, pid), sizes in self._reported.items() if place == device}
+        changed = [pid for pid in largest if pid not in before or self._differs(device, pid, others[pid])]
+        left = [pid for pid in before if pid not in others]
+        for pid in [*changed, *left]:
+            if self._events >= MOST_EVENTS:
+                return False
+            self._events += 1
+            self._put(self._event(device, pid, others.get(pid, 0), left=pid in left))
+            if pid in left:
+                for table in (self._reported, self._peaks):
+                    table.pop((device, pid), None)
+                self._origins.pop(pid, None)
+            else:
+                self._reported[device, pid] = others[pid], self._peaks.get((device, pid), 0)
+        return bool(changed or left)
+
+    def _event(self, device: int, pid: int, size: int | None, *, left: bool) -> Event:
+        origin = self._origin_of(pid) if self._names_are_here else UNKNOWN_ORIGIN
+        process = OtherProcess(pid=pid, used_bytes=size, **origin._asdict())
+        fields = {name: value for name, value in msgspec.structs.asdict(process).items() if value is not None}
+        fields |= {"device": device, "ended": left}
+        if peak := self._peaks.get((device, pid)):
+            fields["peak_bytes"] = peak
+        return Event(time_ns=time.time_ns(), kind=EVENT, step=self._step(), data=fields)
+
+    def _differs(self, device: int, pid: int, size: int | None) -> bool:
+        """Whether the bytes, or the highest bytes, differ enough from those of the newest report."""
+        reported, reported_peak = self._reported[device, pid]
+        if reported is None or size is None:
+            return reported is not size
+        peak = self._peaks.get((device, pid), 0)
+        return abs(size - reported) >= _least(reported) or peak - reported_peak >= _least(reported_peak)
+
+    def _origin_of(self, pid: int) -> ProcessOrigin:
+        """Who a process is, read once. Unknown where another thread is reading."""
+        known = self._origins.get(pid)
+        if known is None and self._naming.acquire(timeout=LOCK_S):
+            try:
+                known = self._origins[pid] = self._origin(pid, self._secrets)
+            finally:
+                self._naming.release()
+        return known or UNKNOWN_ORIGIN
+
+
+def _least(size: int) -> float:
+    """Smallest change of an amount that is reported."""
+    return max(GREW_BYTES, LEAST_SHARE * size)

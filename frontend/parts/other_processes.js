@@ -1,0 +1,125 @@
+/** Other processes on a device: who they are, and their memory. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, clock, isKnown } from "vramscope/format.js";
+
+const MANAGERS = { slurm: "Slurm", kubernetes: "Kubernetes", torchrun: "torchrun", mpi: "MPI" };
+
+/** What is known of a process besides its command: user, job, pod and container. */
+function details(row) {
+  return [
+    isKnown(row.rank_of_run) && `rank ${row.rank_of_run} of this run`,
+    row.user && `user ${row.user}`,
+    row.job && `${MANAGERS[row.manager] ?? row.manager} job ${row.job}${row.job_name ? ` (${row.job_name})` : ""}`,
+    row.pod && `pod ${row.pod}`,
+    row.container && `container ${row.container}`,
+  ].filter(Boolean);
+}
+
+/** Name of a process, in the first column of a table. */
+function nameCell(row) {
+  const more = details(row);
+  return h(
+    "th",
+    { scope: "row" },
+    row.command ? h("code", {}, row.command) : h("span", { class: "muted" }, "name unknown"),
+    h("span", { class: "below" }, [`pid ${row.pid}`, ...more].join(", ")),
+  );
+}
+
+/** Values that the panel of a run shows. The page draws it again when one of them changes. */
+export const othersKey = (run, { rank, device }) =>
+  run.other_processes?.filter((row) => row.rank === rank && row.device === device) ?? null;
+
+/** Panel on the page of a run: the processes that were on the chosen device. Null if there was none. */
+export function othersPanel(run, place) {
+  const rows = othersKey(run, place);
+  if (!rows?.length) return null;
+  return h(
+    "section",
+    { class: "card wide", "data-others": "" },
+    h("header", {}, h("h2", {}, "Other processes on the device"), h("span", { class: "muted" }, "by NVML")),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", {}, "process"),
+            h("th", { class: "number" }, "uses"),
+            h("th", { class: "number" }, "highest"),
+            h("th", { class: "number" }, "seen"),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          rows.map((row) =>
+            h(
+              "tr",
+              {},
+              nameCell(row),
+              h("td", { class: "number" }, row.on_device ? bytes(row.used_bytes) : "left"),
+              h("td", { class: "number" }, bytes(row.peak_bytes)),
+              h("td", { class: "number muted" }, `${clock(row.first_seconds)} to ${clock(row.last_seconds)}`),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Table on the page of an error: what each process had, and what it had up to a minute before. */
+export function othersAtError({ neighbours, neighbours_words: words }) {
+  if (!neighbours?.length) return null;
+  return h(
+    "section",
+    { class: "card", "data-others": "" },
+    h("header", {}, h("h2", {}, "Other processes on the device"), h("span", { class: "muted" }, "by NVML")),
+    words && h("p", { class: "pad" }, words),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0" },
+      h(
+        "table",
+        { class: "plain" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", {}, "process"),
+            h("th", { class: "number" }, "at the error"),
+            h("th", { class: "number" }, "before"),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          neighbours.map((row) =>
+            h(
+              "tr",
+              {},
+              nameCell(row),
+              h("td", { class: "number" }, bytes(row.used_bytes)),
+              h(
+                "td",
+                { class: "number muted" },
+                bytes(row.before_bytes),
+                isKnown(row.before_seconds) && h("span", { class: "below" }, `${row.before_seconds} s earlier`),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,86 @@
+"""Other processes on the device: on the page of a run, and on that of an error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
+
+import httpx  # noqa: E402
+from test_oom_page import box, send, sent  # noqa: E402
+from wire_maker import Agent, new_id  # noqa: E402
+
+from vramscope.protocol import messages  # noqa: E402
+from vramscope.protocol.other_process import EVENT, OtherProcess  # noqa: E402
+
+GIB = 1 << 30
+MARKUP = "<b>rollout.py</b>"
+
+
+def report(pid: int, used: int, **fields: Any) -> messages.Event:
+    data = {"pid": pid, "used_bytes": used, "peak_bytes": used, "device": 0, "ended": False, **fields}
+    return messages.Event(time_ns=time.time_ns(), kind=EVENT, step=1, data=data)
+
+
+def test_the_page_of_a_run_names_them(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = Agent(run=new_id())
+    named = {"command": f"python {MARKUP}", "user": "ada", "manager": "slurm", "job": "4711", "job_name": "grpo"}
+    broken = messages.Event(time_ns=time.time_ns(), kind=EVENT, step=1, data={"pid": "x", "device": 0})
+    send(
+        server,
+        training,
+        training.samples(others_device_bytes=[3 * GIB] * 4),
+        report(7, 2 * GIB, **named),
+        report(8, GIB),
+        broken,
+        report(7, GIB, **named | {"peak_bytes": GIB}),
+        report(8, 0, ended=True),
+    )
+    page.goto(f"{server.url}/runs/{training.run}/memory")
+    panel = page.locator("[data-others]")
+    panel.wait_for()
+    first, second = (row.inner_text() for row in panel.locator("tbody tr").all())
+    assert f"python {MARKUP}" in first
+    assert "pid 7, user ada, Slurm job 4711 (grpo)" in first
+    assert "1.00 GiB" in first and "2.00 GiB" in first, "now and highest"
+    assert "name unknown" in second and "left" in second
+    events = page.locator(".events").inner_text()
+    assert "device process" not in events, "the list of events is not filled with them"
+
+
+def test_a_run_that_knows_of_none_shows_no_table(page: Any, own_server: Any) -> None:
+    server = own_server()
+    alone, unknown = Agent(run=new_id()), Agent(run=new_id())
+    send(server, alone, alone.samples(device_used_bytes=[GIB] * 4, process_device_bytes=[GIB] * 4))
+    send(server, unknown, unknown.samples(device_used_bytes=[2 * GIB] * 4))
+    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
+        answers = [http.get(f"/runs/{one.run}").json()["other_processes"] for one in (alone, unknown)]
+    assert answers == [[], None], "none, and not known"
+    page.goto(f"{server.url}/runs/{alone.run}/memory")
+    page.locator(".events").wait_for()
+    assert page.locator("[data-others]").count() == 0
+
+
+def test_the_page_of_an_error_says_who_grew(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = Agent(run=new_id())
+    send(server, training, training.samples())
+    others = [
+        OtherProcess(
+            pid=7, used_bytes=6 * GIB, before_bytes=2 * GIB, before_seconds=60, command=f"python {MARKUP}", user="ada"
+        ),
+        OtherProcess(pid=8, used_bytes=None),
+    ]
+    sent(server, training.run, box("cdcd000000000001", neighbours=others))
+    page.goto(f"{server.url}/runs/{training.run}/oom")
+    panel = page.locator("[data-others]")
+    panel.wait_for()
+    text = panel.inner_text()
+    said = f"Pid 7 (python {MARKUP}, user ada) grew most: it had 2.00 GiB 60 seconds earlier, and now has 6.00 GiB."
+    assert said in text
+    assert "60 s earlier" in text
+    assert "unknown" in panel.locator("tbody tr").nth(1).inner_text()
