@@ -11,6 +11,8 @@ import { isOnCpu } from "vramscope/parts/view_bar.js";
 const LOSSES = new Set(["loss", "backward_loss", "trainer_loss"]);
 const logsMetrics = (run, place) =>
   run.ranks.some(({ rank, scalars }) => rank === place.rank && scalars?.some((name) => !LOSSES.has(name)));
+const hasOthers = (run, { rank, device }) =>
+  run.other_processes?.some((row) => row.series && row.rank === rank && row.device === device) ?? false;
 const onGpu = (run, place) => !isOnCpu(place);
 /**
  * Figure, title and options: `wide`; `summary`, always the whole run; `scale`, a choice of y axes; `make`, another chart
@@ -18,6 +20,7 @@ const onGpu = (run, place) => !isOnCpu(place);
  */
 const CHARTS = [
   { name: "stack", title: "Memory at the peak of each step", wide: true, only: onGpu, make: memoryStack, tail: true, table: ["steps", "All steps"] },
+  { name: "processes", title: "Processes on the device", wide: true, only: hasOthers },
   { name: "loss", title: "Loss", wide: true, only: (run) => run.loss, scale: lossScale },
   { name: "metrics", title: "Logged metrics", wide: true, only: logsMetrics },
   { name: "utilization", title: "GPU: utilization, power, temperature", only: onGpu },
@@ -25,7 +28,7 @@ const CHARTS = [
   { name: "phases", title: "Phases of a step", summary: true, table: ["phases", "All steps"] },
 ];
 /** Charts of samples. On a step axis live rows do not extend them: many samples share a step. */
-const OF_SAMPLES = ["utilization", "host"];
+const OF_SAMPLES = ["processes", "utilization", "host"];
 
 export class RunCharts {
   elements = new Map(); // name of the figure -> its chart

@@ -127,7 +127,7 @@ class Watched:
         own = os.getpid() if own_pid is None else own_pid
         sizes = {int(name[1:]): None if size is None else size * MIB for name, size in mib.items()}
         count = len(self.events)
-        self.others.note(0, Running(own, {own: 500 * MIB, **sizes}))
+        self.columns = self.others.note(0, Running(own, {own: 500 * MIB, **sizes}))
         assert all(event.kind == EVENT for event in self.events)
         return [dict(event.data) for event in self.events[count:]]
 
@@ -137,6 +137,7 @@ def test_a_process_is_reported_when_it_comes_changes_and_leaves() -> None:
     [came] = watched.note(0, p7=900)
     assert came == {
         "pid": 7, "used_bytes": 900 * MIB, "peak_bytes": 900 * MIB, "command": "program 7", "device": 0, "ended": False,
+        "series": "other_process_1_bytes",
     }  # fmt: skip
     assert watched.note(0.1, p7=2000) == [], "at most every five seconds"
     assert [one["peak_bytes"] for one in watched.note(5, p7=910)] == [2000 * MIB], "a short peak counts too"
@@ -172,6 +173,18 @@ def test_the_number_of_reports_is_bounded() -> None:
     for at in range(MOST_EVENTS):
         watched.note(6, p1=1000 * (at % 2))
     assert len(watched.events) == MOST_EVENTS
+
+
+def test_the_largest_four_have_a_series_each() -> None:
+    watched = Watched()
+    came = watched.note(0, p1=500, p2=400, p3=300, p4=200, p5=210)
+    assert {one["pid"]: one["series"][14:15] for one in came if "series" in one} == {1: "1", 2: "2", 3: "3", 5: "4"}
+    assert [watched.columns[f"other_process_{at}_bytes"] // MIB for at in range(1, 5)] == [500, 400, 300, 210]
+    assert watched.note(6, p1=500, p2=400, p3=300, p4=250, p5=210) == [], "nearly as large is no reason to change"
+    moved = watched.note(6, p1=500, p2=400, p3=300, p4=900, p5=210)
+    assert {one["pid"]: one.get("series", "")[14:15] for one in moved} == {4: "4", 5: ""}
+    watched.note(1, p1=500, p3=None)
+    assert watched.columns == {"other_process_1_bytes": 500 * MIB}, "what left or is unknown has no value"
 
 
 def test_the_end_reports_what_waits() -> None:

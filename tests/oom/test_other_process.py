@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from waiting import eventually
 
@@ -79,10 +81,18 @@ def test_the_process_that_grew_is_named_everywhere(tmp_path: Path, capsys: pytes
         with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
             eventually(lambda: http.get(f"/runs/{run_id}").json()["other_processes"])
             answer = http.get(f"/runs/{run_id}").raise_for_status().json()
+            figure = http.get(f"/runs/{run_id}/figures/processes").raise_for_status().json()["figure"]
         [seen] = answer["other_processes"]
         assert (seen["pid"], seen["command"], seen["device"]) == (other["pid"], other["command"], 0)
         assert seen["peak_bytes"] == other["used_bytes"]
         assert seen["first_seconds"] <= seen["last_seconds"]
+        labels = {trace["name"]: trace["y"] for trace in figure["data"] if trace["meta"]["role"] == "other-process-1"}
+        [(label, levels)] = labels.items()
+        assert label == f"{other['command']} (pid {other['pid']})"
+        known = np.frombuffer(base64.b64decode(levels["bdata"]), levels["dtype"])
+        known = known[np.isfinite(known)]
+        assert known[0] == pytest.approx(other["before_bytes"] / (1 << 30), abs=0.01)
+        assert max(known) == pytest.approx(other["used_bytes"] / (1 << 30), abs=0.01)
         assert "device_process" not in {event["kind"] for event in answer["events"]}
     finally:
         server.stop()

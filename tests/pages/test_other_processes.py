@@ -33,8 +33,8 @@ def test_the_page_of_a_run_names_them(page: Any, own_server: Any) -> None:
     send(
         server,
         training,
-        training.samples(others_device_bytes=[3 * GIB] * 4),
-        report(7, 2 * GIB, **named),
+        training.samples(others_device_bytes=[3 * GIB] * 4, other_process_1_bytes=[GIB, GIB, 2 * GIB, GIB]),
+        report(7, 2 * GIB, series="other_process_1_bytes", **named),
         report(8, GIB),
         broken,
         report(7, GIB, **named | {"peak_bytes": GIB}),
@@ -48,6 +48,9 @@ def test_the_page_of_a_run_names_them(page: Any, own_server: Any) -> None:
     assert "pid 7, user ada, Slurm job 4711 (grpo)" in first
     assert "1.00 GiB" in first and "2.00 GiB" in first, "now and highest"
     assert "name unknown" in second and "left" in second
+    chart = page.locator("[data-figure='processes']")
+    chart.scroll_into_view_if_needed()
+    chart.get_by_text(f"python {MARKUP} (pid 7)").wait_for()
     events = page.locator(".events").inner_text()
     assert "device process" not in events, "the list of events is not filled with them"
 
@@ -63,6 +66,7 @@ def test_a_run_that_knows_of_none_shows_no_table(page: Any, own_server: Any) -> 
     page.goto(f"{server.url}/runs/{alone.run}/memory")
     page.locator(".events").wait_for()
     assert page.locator("[data-others]").count() == 0
+    assert not page.locator("[data-figure='processes']").is_visible()
 
 
 def test_the_page_of_an_error_says_who_grew(page: Any, own_server: Any) -> None:

@@ -12,7 +12,8 @@ import msgspec
 from vramscope.protocol.messages import Name, Text, Whole, Word
 
 EVENT: Final = "device_process"
-"""Kind of the event. Data: the fields of OtherProcess, and device, peak_bytes, ended. The newest of a process counts."""
+"""Kind of the event. Data: the fields of OtherProcess, and device, peak_bytes, ended, and series, a name of
+``series.OTHER_PROCESSES`` if it has one. The newest of a process counts."""
 MIB: Final = 1 << 20
 GREW_BYTES: Final = 64 * MIB
 """Smallest difference within a minute that counts as growth."""

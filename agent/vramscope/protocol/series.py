@@ -134,6 +134,9 @@ class Series(msgspec.Struct, frozen=True):
     meaning: str
 
 
+OTHER_PROCESSES: Final = tuple(f"other_process_{number}_bytes" for number in range(1, 5))
+"""Series of the largest other processes on a device. The event ``device_process`` says which process a series belongs to."""
+
 SAMPLES: Final[dict[str, Series]] = {
     "time_ns": Series("ns", "wall clock at the reading, since 1970"),
     "step": Series("count", "completed optimizer steps at the reading"),
@@ -164,6 +167,10 @@ SAMPLES: Final[dict[str, Series]] = {
     "others_device_bytes": Series(
         "bytes", "used on the device by other compute processes, if NVML reports all of them"
     ),
+    **{
+        name: Series("bytes", "used on the device by one other process, of the largest four (NVML)")
+        for name in OTHER_PROCESSES
+    },
     "gpu_utilization_percent": Series("percent", "time in which a kernel ran (NVML)"),
     "temperature_celsius": Series("celsius", "temperature of the GPU (NVML)"),
     "power_milliwatts": Series("milliwatts", "power of the GPU (NVML)"),

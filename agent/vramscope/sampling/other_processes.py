@@ -20,6 +20,7 @@ from vramscope.process.process_origin import UNKNOWN_ORIGIN, ProcessOrigin, orig
 from vramscope.process.redaction import Secrets
 from vramscope.protocol.messages import Event
 from vramscope.protocol.other_process import EVENT, GREW_BYTES, OtherProcess
+from vramscope.protocol.series import OTHER_PROCESSES
 
 REPORT_EVERY_S: Final = 5.0
 MOST_NAMED: Final = 16
@@ -59,15 +60,20 @@ class OtherProcesses:
         self._reported: dict[tuple[int, int], tuple[int | None, int]] = {}
         """Bytes and highest bytes of the newest report, by device and process."""
         self._origins: dict[int, ProcessOrigin] = {}
+        self._slots: dict[int, list[int | None]] = {}
+        """Processes that have a series, in the order of OTHER_PROCESSES."""
         self._names_are_here = False
         self._due_s = 0.0
         self._events = 0
         self._naming = threading.Lock()
 
-    def note(self, device: int, running: Running | None) -> None:
-        """Handle a reading of a device. Costs some microseconds unless something is to be reported."""
+    def note(self, device: int, running: Running | None) -> dict[str, int]:
+        """Handle a reading of a device. Return columns of a sample: the largest processes.
+
+        Costs some microseconds unless something is to be reported.
+        """
         if running is None:
-            return
+            return {}
         self._names_are_here = running.own_pid == os.getpid()
         others = {pid: size for pid, size in running.bytes_by_pid.items() if pid != running.own_pid}
         readings = self._readings.setdefault(device, deque(maxlen=MOST_READINGS))
@@ -80,6 +86,9 @@ class OtherProcesses:
             readings.popleft()
         if now >= self._due_s and self._report(device, others):
             self._due_s = now + REPORT_EVERY_S
+        with_series = zip(OTHER_PROCESSES, self._slots.get(device, ()), strict=False)
+        known = {name: others.get(pid) for name, pid in with_series if pid is not None}
+        return {name: size for name, size in known.items() if size is not None}
 
     def finish(self) -> None:
         """Report the last amounts, at the end of the session."""
@@ -106,8 +115,11 @@ class OtherProcesses:
     def _report(self, device: int, others: Sizes) -> bool:
         """Put an event for each process that came, changed or left. Return whether there was one."""
         largest = sorted(others, key=lambda pid: -(others[pid] or 0))[:MOST_NAMED]
+        moved = self._assign_series(device, largest, others) if self._events < MOST_EVENTS else ()
         before = {pid: sizes for (place, pid), sizes in self._reported.items() if place == device}
-        changed = [pid for pid in largest if pid not in before or self._differs(device, pid, others[pid])]
+        changed = [
+            pid for pid in largest if pid not in before or pid in moved or self._differs(device, pid, others[pid])
+        ]
         left = [pid for pid in before if pid not in others]
         for pid in [*changed, *left]:
             if self._events >= MOST_EVENTS:
@@ -122,11 +134,35 @@ class OtherProcesses:
                 self._reported[device, pid] = others[pid], self._peaks.get((device, pid), 0)
         return bool(changed or left)
 
+    def _assign_series(self, device: int, largest: list[int], others: Sizes) -> set[int]:
+        """Give the largest processes a series each. One that has a series keeps it, unless a much larger one has none.
+
+        Return the processes that have another series than before, or none any more.
+        """
+        slots = self._slots.setdefault(device, [None] * len(OTHER_PROCESSES))
+        before = list(slots)
+        slots[:] = [pid if pid in others else None for pid in slots]
+        for pid in largest:
+            if pid in slots:
+                continue
+            if None not in slots:
+                smallest = min((one for one in slots if one is not None), key=lambda one: others[one] or 0)
+                if (others[pid] or 0) - (others[smallest] or 0) < GREW_BYTES:
+                    break
+                slots[slots.index(smallest)] = None
+            slots[slots.index(None)] = pid
+        return {
+            pid for old, new in zip(before, slots, strict=True) if old != new for pid in (old, new) if pid in others
+        }
+
     def _event(self, device: int, pid: int, size: int | None, *, left: bool) -> Event:
         origin = self._origin_of(pid) if self._names_are_here else UNKNOWN_ORIGIN
         process = OtherProcess(pid=pid, used_bytes=size, **origin._asdict())
         fields = {name: value for name, value in msgspec.structs.asdict(process).items() if value is not None}
         fields |= {"device": device, "ended": left}
+        slots = self._slots.get(device, [])
+        if pid in slots:
+            fields["series"] = OTHER_PROCESSES[slots.index(pid)]
         if peak := self._peaks.get((device, pid)):
             fields["peak_bytes"] = peak
         return Event(time_ns=time.time_ns(), kind=EVENT, step=self._step(), data=fields)

@@ -72,6 +72,7 @@ class Sampler:
         self._unified: set[int] = set()
         """Devices that share the host's memory."""
         self._readings: dict[int, DeviceReading] = {}
+        self._others_columns: dict[int, dict[str, int]] = {}
         self._read_nvml_from = 0.0
         self._find_devices_from = 0.0
         self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
@@ -188,6 +189,7 @@ class Sampler:
             row.update(self._private_pools.read(device, stats))
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())
+        row.update(self._others_columns.pop(device, {}))
         row.update(self._host.read()._asdict())
         self._on_sample(device, row)
         columns = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
@@ -206,7 +208,7 @@ class Sampler:
             uuid = self._uuids.get(counter.device)
             if uuid is not None:
                 readings[counter.device] = self.nvml.read(uuid, self._reserved_bytes(counter.device))
-                self._others.note(counter.device, self.nvml.newest.get(uuid))
+                self._others_columns[counter.device] = self._others.note(counter.device, self.nvml.newest.get(uuid))
             before = readings.get(counter.device, NOT_KNOWN)
             if counter.device in self._unified and before.device_used_bytes == series.UNKNOWN:
                 used = CAPTURES.used_bytes(counter.device)

@@ -46,6 +46,8 @@ class OtherProcessOfRun(ProcessName):
     """Index of the device in that rank."""
     rank_of_run: int | None
     """Rank of this run that it is; null if it is none."""
+    series: str | None
+    """Series of samples with its memory: `other_process_1_bytes` to `other_process_4_bytes`; null if it has none."""
     used_bytes: int | None
     """Device memory by the newest report; reports are a few seconds apart."""
     peak_bytes: int | None

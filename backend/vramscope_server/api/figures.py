@@ -47,7 +47,7 @@ def get_figure(
     to: To = None,
     points: Points = 800,
 ) -> Response:
-    """Names: `stack`, `fragmentation`, `phases`, `utilization`, `host`, `floor`, `loss`, `metrics`."""
+    """Names: `stack`, `fragmentation`, `phases`, `utilization`, `processes`, `host`, `floor`, `loss`, `metrics`."""
     from vramscope_server.figures.registry import RUN_FIGURES
 
     drawn = _known(RUN_FIGURES, name)

@@ -24,6 +24,7 @@ from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.caller import caller_of
 from vramscope_server.services import Services
 from vramscope_server.store.list_row import run_row
+from vramscope_server.store.other_processes import names_of_series
 from vramscope_server.store.project_scope import scoped
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
@@ -212,6 +213,7 @@ def run_window(
         points=points,
         has_end=window.last is not None,
         skew_ns=place.skew_ns,
+        process_names=names_of_series(connection, run, place.rank, place.device) if figure.processes else {},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.protocol.series import SAMPLES, UNKNOWN
+from vramscope.protocol.series import OTHER_PROCESSES, SAMPLES, UNKNOWN
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known
 
 SHOWN = {"device_used_bytes": "device in use", "reserved_bytes": "reserved", "allocated_bytes": "allocated"}
@@ -53,6 +53,19 @@ def draw(
             line=line,
             meaning=SAMPLES[name].meaning,
         )
+    for at, name in enumerate(OTHER_PROCESSES):
+        if series and name in columns and known(columns[name]):
+            drawing.trace(
+                x,
+                columns[name],
+                role=name.removesuffix("_bytes").replace("_", "-"),
+                label=f"other process {at + 1}",
+                unit=unit,
+                kind="line",
+                line={"width": 1.6},
+                meaning=SAMPLES[name].meaning,
+                shown={"colour": f"series-{at + 1}"},
+            )
     for name, label in SHOWN.items():
         if name not in series and series:
             drawing.unknown(label)

@@ -19,6 +19,7 @@ from vramscope_server.figures import (
     peaks_over_steps,
     peaks_side_by_side,
     phases,
+    processes,
     utilization,
 )
 
@@ -45,6 +46,8 @@ class Figure(Generic[Shown]):
     """Draw the rank's loss."""
     metrics: bool = False
     """Draw the other numbers that the rank logs."""
+    processes: bool = False
+    """Name the other processes on the device."""
     every_row: bool = False
     """Draw from all rows of the window, however many: for figures whose size does not depend on them."""
 
@@ -56,6 +59,7 @@ RUN_FIGURES: Final[dict[str, Figure[RunWindow]]] = {
         Figure("fragmentation", fragmentation.draw, fragmentation.NEEDS, at_peak=fragmentation.AT_PEAK),
         Figure("phases", phases.draw, phases.NEEDS, every_row=True),
         Figure("utilization", utilization.draw, utilization.NEEDS),
+        Figure("processes", processes.draw, processes.NEEDS, processes=True),
         Figure("host", host_memory.draw, host_memory.NEEDS),
         Figure("floor", memory_after_step.draw, memory_after_step.NEEDS, newest_session=True, trend="after_step_bytes"),
         Figure("loss", loss.draw, loss=True),

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol.other_process import EVENT, OtherProcess
+from vramscope.protocol.series import OTHER_PROCESSES
 from vramscope_server.answers.other_processes import OtherProcessOfRun
 from vramscope_server.answers.run_detail import RankRow
 from vramscope_server.store.run_states import display_skew_ns
@@ -24,29 +25,11 @@ def other_processes(
     connection: Connection, run: StoredRun, rows: Sequence[RankRow], skews: Mapping[int, int]
 ) -> list[OtherProcessOfRun] | None:
     """Return the processes, those that are on a device first, the largest first. None: nothing is known of them."""
-    newest = sa.select(events).where(events.c.run_key == run.key, events.c.kind == EVENT)
-    found: dict[tuple[int, int, int], OtherProcessOfRun] = {}
-    gone: list[OtherProcessOfRun] = []
-    reports = connection.execute(newest.order_by(events.c.key.desc()).limit(MOST_READ)).mappings().all()
-    for report in reversed(reports):
-        row = _row(
-            report["data"], report["rank"], (report["time_ns"] - display_skew_ns(skews.get(report["rank"]))) / 1e9
-        )
-        if row is None:
-            continue
-        key = (row["rank"], row["device"], row["pid"])
-        if (before := found.pop(key, None)) is not None:
-            row["first_seconds"] = before["first_seconds"]
-            row["peak_bytes"] = max((peak for one in (before, row) if (peak := one["peak_bytes"])), default=None)
-        if row["on_device"]:
-            found[key] = row
-        else:
-            gone.append(row)
-    if not reports:
+    every = _merged(connection, run, skews)
+    if not every:
         return [] if rows and all(row["peak_other_processes_bytes"] == 0 for row in rows) else None
     hosts = {row["rank"]: row["host"] for row in rows}
     ranks = {(row["host"], row["pid"]): row["rank"] for row in rows}
-    every = sorted([*found.values(), *gone], key=lambda row: (not row["on_device"], -(row["peak_bytes"] or 0)))
     for row in every:
         host = hosts.get(row["rank"])
         # In a container the number is the host's: it names a rank only where the agent could read who it is.
@@ -54,9 +37,42 @@ def other_processes(
     return every[:MOST_SHOWN]
 
 
+def names_of_series(connection: Connection, run: StoredRun, rank: int, device: int) -> dict[str, str]:
+    """Return the process of each series of a device; of several that had it, the largest."""
+    named: dict[str, str] = {}
+    for row in _merged(connection, run, {}):
+        if (row["rank"], row["device"]) == (rank, device) and row["series"] is not None:
+            command = row["command"] or ""
+            named.setdefault(row["series"], f"{command} (pid {row['pid']})" if command else f"pid {row['pid']}")
+    return named
+
+
+def _merged(connection: Connection, run: StoredRun, skews: Mapping[int, int]) -> list[OtherProcessOfRun]:
+    """One row for each process, from its reports: those on a device first, the largest first."""
+    newest = sa.select(events).where(events.c.run_key == run.key, events.c.kind == EVENT)
+    found: dict[tuple[int, int, int], OtherProcessOfRun] = {}
+    gone: list[OtherProcessOfRun] = []
+    reports = connection.execute(newest.order_by(events.c.key.desc()).limit(MOST_READ)).mappings().all()
+    for report in reversed(reports):
+        skew_ns = display_skew_ns(skews.get(report["rank"]))
+        row = _row(report["data"], report["rank"], (report["time_ns"] - skew_ns) / 1e9)
+        if row is None:
+            continue
+        key = (row["rank"], row["device"], row["pid"])
+        if (before := found.pop(key, None)) is not None:
+            row["first_seconds"] = before["first_seconds"]
+            row["peak_bytes"] = max((peak for one in (before, row) if (peak := one["peak_bytes"])), default=None)
+            row["series"] = row["series"] or before["series"]
+        if row["on_device"]:
+            found[key] = row
+        else:
+            gone.append(row)
+    return sorted([*found.values(), *gone], key=lambda row: (not row["on_device"], -(row["peak_bytes"] or 0)))
+
+
 def _row(data: Mapping[str, Any], rank: int, seconds: float) -> OtherProcessOfRun | None:
     """One report; None if it is not one that this version understands."""
-    device, peak = data.get("device"), data.get("peak_bytes")
+    device, peak, series = data.get("device"), data.get("peak_bytes"), data.get("series")
     try:
         process = msgspec.convert(data, OtherProcess)
     except msgspec.ValidationError:
@@ -75,6 +91,7 @@ def _row(data: Mapping[str, Any], rank: int, seconds: float) -> OtherProcessOfRu
         "rank": rank,
         "device": device,
         "rank_of_run": None,
+        "series": series if series in OTHER_PROCESSES else None,
         "used_bytes": process.used_bytes,
         "peak_bytes": peak if isinstance(peak, int) else None,
         "on_device": data.get("ended") is not True,

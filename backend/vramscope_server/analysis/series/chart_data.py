@@ -99,6 +99,7 @@ class RunWindow:
     points      maximum number of points that the request asks for
     has_end     True if the request limits the window at its end
     skew_ns     clock of the sender minus the server's clock
+    process_names   other processes by the series of samples that they have
     trend       the line through the column ``Figure.trend``; None without it, and where too few rows are known
     """
 
@@ -115,6 +116,7 @@ class RunWindow:
     points: int = 800
     has_end: bool = False
     skew_ns: int = 0
+    process_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def zero_ns(self) -> float:
