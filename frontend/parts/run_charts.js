@@ -12,7 +12,9 @@ const LOSSES = new Set(["loss", "backward_loss", "trainer_loss"]);
 const logsMetrics = (run, place) =>
   run.ranks.some(({ rank, scalars }) => rank === place.rank && scalars?.some((name) => !LOSSES.has(name)));
 const hasOthers = (run, { rank, device }) =>
-  run.other_processes?.some((row) => row.series && row.rank === rank && row.device === device) ?? false;
+  (run.other_processes?.some((row) => row.series && row.rank === rank && row.device === device) ||
+    (device >= 0 && run.techniques?.some(({ kind }) => kind === "rollout_engine"))) ??
+  false;
 const onGpu = (run, place) => !isOnCpu(place);
 /**
  * Figure, title and options: `wide`; `summary`, always the whole run; `scale`, a choice of y axes; `make`, another chart

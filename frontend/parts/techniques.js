@@ -17,6 +17,7 @@ const NAMES = {
   peft: "trained parameters",
   attention: "attention",
   allocator: "allocator",
+  rollout_engine: "inference engine",
   gradient_projection: "low-rank gradients",
   fused_kernels: "fused kernels",
   quantized_weights: "quantized weights",

@@ -56,6 +56,6 @@ class RecentSamples:
 
 
 def outside_bytes(row: Mapping[str, int]) -> int | None:
-    """Device memory of the process outside PyTorch, of one sample."""
+    """Device memory of the process outside PyTorch, of one sample; None if unknown, as while an engine sleeps."""
     process, reserved = row.get("process_device_bytes", series.UNKNOWN), row.get("reserved_bytes", series.UNKNOWN)
-    return None if series.UNKNOWN in (process, reserved) else max(0, process - reserved)
+    return None if series.UNKNOWN in (process, reserved) or process < reserved else process - reserved

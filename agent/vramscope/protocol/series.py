@@ -122,6 +122,7 @@ TECHNIQUES: Final = (
     "allocator",
     "gradient_projection",  # to a low rank: GaLore, APOLLO
     "fused_kernels",  # of a library, each replaces several operations: Liger
+    "rollout_engine",  # an inference engine with a memory pool in the training's process
     "quantized_weights",  # in 8 bits or fewer: bitsandbytes, torchao
 )
 """Kinds of techniques that change the memory that a training needs."""

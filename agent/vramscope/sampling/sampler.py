@@ -10,7 +10,7 @@ from vramscope.guard import guarded
 from vramscope.memory.host import Host
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
-from vramscope.memory.private_pools import PrivatePools
+from vramscope.memory.private_pools import RESERVED, PrivatePools
 from vramscope.memory.unified_memory import CAPTURES, is_unified
 from vramscope.memory.unusable import UnusableReader
 from vramscope.process import identity
@@ -125,7 +125,12 @@ class Sampler:
         return mine, self._others.described(device, running, own)
 
     def _reserved_bytes(self, device: int) -> int | None:
-        return None if self._shared is None else self._shared.read(device)["reserved_bytes"]["all"]["current"]
+        """What this process certainly has on a device. An engine that sleeps has released a private pool behind PyTorch."""
+        if self._shared is None:
+            return None
+        stats = self._shared.read(device)
+        pools = stats.get(RESERVED, {})
+        return int(stats["reserved_bytes"]["all"]["current"] - sum(pool["all"]["current"] for pool in pools.values()))
 
     def cpu_seconds(self) -> float:
         """Return the processor time of this thread (until its last sample) and of the sender's."""

@@ -26,6 +26,7 @@ from vramscope.techniques.detectors import (
     checkpointing,
     compile,
     distributed,
+    engine,
     kernels,
     mixed_precision,
     offload,
@@ -73,6 +74,7 @@ DETECTORS: Final = (
     projection.find,
     kernels.find,
     quantization.find,
+    engine.find,
 )
 PITFALLS: Final = (
     small_pitfalls.closure,

@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 
 from vramscope.protocol.series import OTHER_PROCESSES, SAMPLES
 from vramscope_server.analysis.series.chart_data import RunWindow
-from vramscope_server.figures.drawing import Drawing, run_unit, samples_of
+from vramscope_server.figures.drawing import Drawing, highest, run_unit, samples_of
 
 LABELS: Final = {"process_device_bytes": "this process", "others_device_bytes": "all other processes"}
-NEEDS: Final = {"samples": [*LABELS, *OTHER_PROCESSES]}
+POOLS: Final = "private_pools_bytes"
+NEEDS: Final = {"samples": [*LABELS, POOLS, *OTHER_PROCESSES]}
 
 
 def draw(window: RunWindow) -> go.Figure:
@@ -35,6 +36,17 @@ def draw(window: RunWindow) -> go.Figure:
         )
         if not is_drawn and name in LABELS:
             drawing.unknown(label)
+    if highest(samples.columns[POOLS].max) > 0:
+        drawing.line(
+            samples,
+            POOLS,
+            role="private-pools",
+            label="memory pools of this process",
+            unit=unit,
+            meaning="reserved by PyTorch for an inference engine or for CUDA graphs; an engine that sleeps has released it",
+            shown={"colour": "private"},
+            line={"width": 1.2, "dash": "dash"},
+        )
     if not samples.rows:
         drawing.missing.clear()
         drawing.no_rows("samples", "no data in this window")
