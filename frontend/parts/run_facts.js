@@ -53,7 +53,7 @@ export function whoPanel(run, rankNumber) {
                 device.emulated && h("div", { class: "muted" }, "emulated: memory is exact, timing is not meaningful"),
               ]),
             ),
-            fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : ", no CUDA"]),
+            fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : rank.hip ? `, HIP ${rank.hip}` : ", no CUDA"]),
             isOnGpu && fact("driver", rank.driver),
             fact("python", rank.python),
             isOnGpu &&

@@ -147,7 +147,7 @@ export class WhatIf {
     event.preventDefault();
     const conf = this.field.value
       .trim()
-      .replace(/^(export\s+)?PYTORCH_(CUDA_)?ALLOC_CONF=/, "")
+      .replace(/^(export\s+)?PYTORCH_((CUDA|HIP)_)?ALLOC_CONF=/, "")
       .replace(/^(["'])(.*)\1$/, "$2");
     if (!conf || !this.moments) return;
     this.own = [...this.own.filter((other) => other !== conf), conf];
@@ -250,11 +250,11 @@ function ownSettings({ try: text = "" }) {
 }
 
 /** Recommendation, with the line to copy. */
-function advice({ recommendation: { conf, words } }) {
+function advice({ recommendation: { conf, words, variable } }) {
   const line =
     conf === ""
-      ? "unset PYTORCH_CUDA_ALLOC_CONF"
-      : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`;
+      ? `unset ${variable}`
+      : `export ${variable}=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`;
   return h(
     "div",
     { class: `banner advice ${conf === null ? "quiet" : "good"}`, "data-advice": conf ?? "" },

@@ -59,6 +59,9 @@ def test_code_of_remedies_is_python(call: Any, framework: str | None) -> None:
     conf = remedy(technique="allocator", conf="expandable_segments:True")
     line = call("parts/remedy_code", "remedyCode", conf, framework)
     assert line == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    on_rocm = {**conf, "what": "PYTORCH_ALLOC_CONF=expandable_segments:True"}
+    line = call("parts/remedy_code", "remedyCode", on_rocm, framework)
+    assert line == "export PYTORCH_ALLOC_CONF=expandable_segments:True"
 
 
 def test_the_accumulation_of_a_plain_loop_has_the_gradients_of_the_whole_batch(call: Any) -> None:

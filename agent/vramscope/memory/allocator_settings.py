@@ -8,11 +8,11 @@ import re
 from typing import Final
 
 from vramscope.memory.pytorch_snapshot import ReportedSettings
+from vramscope.protocol.gpu_backend import variables_read
 
 MIB: Final = 1 << 20
-VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Environment variables in PyTorch's order. Before torch 2.9 only the first is read; the second is ignored where the first is
-set."""
+REPORTED: Final = "PYTORCH_CUDA_ALLOC_CONF"
+"""Name of the settings' text in a snapshot."""
 
 DEFAULT_LARGE_SEGMENT_MB: Final = 20
 _UNCHANGED: Final = (
@@ -47,10 +47,17 @@ def allocator_settings() -> str:
 
 def settings_text(reported: ReportedSettings) -> str:
     """Return the settings as they were set. ``reported``: a snapshot's ``allocator_settings``."""
-    text = reported.get(VARIABLES[0])
+    text = reported.get(REPORTED)
     if isinstance(text, str):
         return text
-    return next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")
+    return next((os.environ[name] for name in variables() if os.environ.get(name)), "")
+
+
+def variables() -> tuple[str, ...]:
+    """Environment variables that this PyTorch reads, in its order: the first that is set counts."""
+    import torch
+
+    return variables_read(torch.version.hip)
 
 
 def settings_in_force(reported: ReportedSettings, text: str) -> dict[str, int | float | bool | str | None]:
@@ -95,7 +102,7 @@ def _current_text() -> str:
     if isinstance(text, str):
         return text
     # in PyTorch's own order
-    return next((os.environ[name] for name in VARIABLES if name in os.environ), "")
+    return next((os.environ[name] for name in variables() if name in os.environ), "")
 
 
 def _reported_settings() -> ReportedSettings:

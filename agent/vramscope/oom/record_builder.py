@@ -288,6 +288,7 @@ class RecordBuilder:
             "host_kills": self._host.kills(),
             "techniques": list(self._techniques())[:MOST_TECHNIQUES],
             "torch": str(torch.__version__),
+            "hip": torch.version.hip,
         }
 
     def _window_section(self, trigger: OomTrigger, notes: list[str]) -> WindowSection:

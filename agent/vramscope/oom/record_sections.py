@@ -83,6 +83,7 @@ class ContextSection(TypedDict, total=False):
     host_kills: int | None
     techniques: list[Technique]
     torch: str
+    hip: str | None
 
 
 class WindowSection(TypedDict, total=False):

@@ -8,8 +8,9 @@ from typing import Final
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by
 from vramscope.oom_diagnosis.message import Message
-from vramscope.oom_diagnosis.message_amounts import EXABYTE, OLD_FORMATS, conf_of
+from vramscope.oom_diagnosis.message_amounts import EXABYTE, HIP, OLD_FORMATS, conf_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
+from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, DataHolder, OomRecord
 
 ACCUMULATES_STATE: Final = ("LBFGS",)
@@ -48,6 +49,7 @@ def facts_of_message(message: Message) -> Facts:
         others_bytes=sum(others) if others else None,
         outside_pytorch_bytes=_outside_pytorch(message, sum(others)),
         fragmentation_setting=conf_of(message.text, old=message.wording in OLD_FORMATS),
+        software="HIP" if HIP in message.text else "CUDA",
         expandable=message.sets_expandable,
         no_size=EXABYTE in message.text,
         from_text=True,
@@ -112,6 +114,8 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         others_bytes=sum(others) if others else None,
         outside_bytes=record.outside_bytes,
         outside_before_bytes=record.outside_before_bytes,
+        fragmentation_setting=f"{allocator_variable(record.torch, record.hip)}=expandable_segments:True",
+        software=software(record.torch, record.hip),
         parameters_bytes=owned.get("parameters"),
         gradients_bytes=owned.get("gradients"),
         optimizer_bytes=owned.get("optimizer"),

@@ -42,6 +42,8 @@ class Facts:
     """Of a text: the request is larger than an exabyte."""
     fragmentation_setting: str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     """Setting against fragmentation that version and backend know; empty where there is none."""
+    software: str = "CUDA"
+    """CUDA or HIP."""
     outside_before_bytes: int | None = None
     """The lowest value of it that was sampled before."""
     parameters_bytes: int | None = None

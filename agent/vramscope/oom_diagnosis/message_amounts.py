@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from vramscope.protocol.gpu_backend import allocator_variable
+
 _UNITS: Final = {"": 1, "bytes": 1, "byte": 1} | {
     f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgtpe", 1)
 }
@@ -109,6 +111,9 @@ def wording_of(part: str, *, before_2_1: bool) -> str:
     return "2.2 to 2.8" if "expandable_segments" in part else "2.1 and later"
 
 
+HIP: Final = "HIP out of memory"
+
+
 def conf_of(part: str, *, old: bool) -> str:
     """Setting against fragmentation that the version and the backend of this message know; empty where there is none."""
     if "XPU out of memory" in part:
@@ -117,5 +122,7 @@ def conf_of(part: str, *, old: bool) -> str:
     backend = re.search(r"\b(HIP|NPU|MLU|MUSA) out of memory", part)
     variable = named.group() if named else f"PYTORCH_{backend.group(1) if backend else 'CUDA'}_ALLOC_CONF"
     if backend and variable == "PYTORCH_CUDA_ALLOC_CONF":  # builds for other devices keep the words of CUDA's hint
-        variable = f"PYTORCH_{backend.group(1)}_ALLOC_CONF"
+        is_new = wording_of(part, before_2_1=old) == "2.9 and later"
+        hip = allocator_variable("2.9" if is_new else None, hip="of unknown version")
+        variable = hip if HIP in part else f"PYTORCH_{backend.group(1)}_ALLOC_CONF"
     return f"{variable}={'max_split_size_mb:128' if old else 'expandable_segments:True'}"

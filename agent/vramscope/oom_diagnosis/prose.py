@@ -103,8 +103,8 @@ def _why(cause: Cause, facts: Facts) -> str:
             return f"Other processes use {amount(others.used_bytes)} of the device. Without them, the {fits} fits."
         case UsedElsewhere(used_bytes=used):
             return (
-                f"{amount(used)} of the device are used by other processes, or by CUDA itself: they are neither free nor reserved "
-                "by PyTorch here. Without them, the request fits."
+                f"{amount(used)} of the device are used by other processes, or by {facts.software} itself: they are neither "
+                "free nor reserved by PyTorch here. Without them, the request fits."
             )
         case GrownOutside() as outside:
             return (

@@ -213,6 +213,7 @@ def attached(
         python=platform.python_version(),
         torch=str(torch.__version__),
         cuda=torch.version.cuda,
+        hip=torch.version.hip,
         driver=driver,
         allocator_settings=allocator_settings,
         git_commit=commit,

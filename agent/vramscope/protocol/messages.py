@@ -100,6 +100,8 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
     python: Text
     torch: Text
     cuda: Text | None = None
+    hip: Text | None = None
+    """``torch.version.hip`` of a build for ROCm."""
     driver: Text | None = None
     allocator_settings: Text | None = None
     """Allocator settings in force, as PyTorch spells them; "" for the defaults."""

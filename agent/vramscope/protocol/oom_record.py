@@ -199,6 +199,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Text of the allocator's settings."""
     settings_in_force: dict[str, int | float | bool | str | None] = {}
     torch: Text = ""
+    hip: Text | None = None
+    """``torch.version.hip`` of a build for ROCm."""
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     last_look: Annotated[list[Leak], msgspec.Meta(max_length=64)] = []
     """Late suspects: containers as large as the growth, in a run too young for ``leaks``. The likeliest comes first."""

@@ -181,6 +181,8 @@ class RankRow(TypedDict):
     """Version of PyTorch."""
     cuda: str | None
     """Version of CUDA."""
+    hip: str | None
+    """Version of HIP, of a PyTorch for ROCm."""
     driver: str | None
     """Version of the GPU driver."""
     agent_version: str | None

@@ -78,9 +78,11 @@ class RecommendationFacts(TypedDict):
     """Recommended setting."""
 
     conf: str | None
-    """Value of `PYTORCH_CUDA_ALLOC_CONF`; null if none is better."""
+    """Value of `variable`; null if none is better."""
     words: str
     """Reason for the recommendation."""
+    variable: str
+    """Environment variable: `PYTORCH_CUDA_ALLOC_CONF`, or that of PyTorch for ROCm."""
 
 
 class SweepAnswer(TypedDict):

@@ -149,7 +149,11 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
             "exact": residual.exact,
         },
         "rows": [_sweep_row(row) for row in made.rows],
-        "recommendation": {"conf": recommendation.conf, "words": recommendation.words},
+        "recommendation": {
+            "conf": recommendation.conf,
+            "words": recommendation.words,
+            "variable": recommendation.variable,
+        },
         "notes": [*made.notes, *filter(None, more_notes)],
     }
 

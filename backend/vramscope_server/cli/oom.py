@@ -68,12 +68,13 @@ def show_markdown(server: str, run: str) -> None:
     listed: OomList = ask(server, f"/runs/{path_of(server, run)}/oom")
     if listed["fatal"] is None:
         raise Failure(f"{plain(listed['name'])} has no out-of-memory errors.", NOT_FOUND)
-    sys.stdout.write(markdown(explained(server, listed["fatal"]), _torch_of(server, listed["run_id"])))
+    sys.stdout.write(markdown(explained(server, listed["fatal"]), *_versions(server, listed["run_id"])))
 
 
-def _torch_of(server: str, run_id: str) -> str | None:
+def _versions(server: str, run_id: str) -> tuple[str | None, str | None]:
+    """Versions of PyTorch and of HIP, as far as a rank has reported them."""
     detail: RunAnswer = ask(server, f"/runs/{run_id}")
-    return next((rank["torch"] for rank in detail["ranks"] if rank["torch"]), None)
+    return next(((rank["torch"], rank["hip"]) for rank in detail["ranks"] if rank["torch"]), (None, None))
 
 
 def run_command(server: str, as_json: bool, run: str | None, message: str | None, *, as_markdown: bool) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from vramscope.protocol.gpu_backend import software
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained
 from vramscope_server.cli.format import plain
@@ -21,9 +22,9 @@ MOST_PARTS: Final = 3
 _PATH: Final = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:|`\"'<>]+){3,}")
 
 
-def markdown(error: OomExplained, torch: str | None) -> str:
-    """The error as Markdown. ``torch``: version of PyTorch, if known."""
-    return "\n".join(_lines(error, torch)) + "\n"
+def markdown(error: OomExplained, torch: str | None, hip: str | None = None) -> str:
+    """The error as Markdown. ``torch``, ``hip``: versions of PyTorch and of HIP, if known."""
+    return "\n".join(_lines(error, torch, hip)) + "\n"
 
 
 def shortened(path: str) -> str:
@@ -37,9 +38,9 @@ def without_folders(text: str) -> str:
     return _PATH.sub(lambda found: "…/" + re.split(r"[/\\]", found[0])[-1], text)
 
 
-def _lines(error: OomExplained, torch: str | None) -> Iterator[str]:
+def _lines(error: OomExplained, torch: str | None, hip: str | None) -> Iterator[str]:
     survived = {True: "survived", False: "ended the run", None: "unknown whether the run went on"}[error["survived"]]
-    yield f"### CUDA out of memory, {survived}"
+    yield f"### {software(torch, hip)} out of memory, {survived}"
     yield ""
     yield _text(error["sentence"])
     yield ""

@@ -146,7 +146,8 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     )
     if result.recommendation.conf is not None:
         out.print(
-            Text(f'export PYTORCH_CUDA_ALLOC_CONF="{plain(result.recommendation.conf)}"', style="cyan"), soft_wrap=True
+            Text(f'export {result.recommendation.variable}="{plain(result.recommendation.conf)}"', style="cyan"),
+            soft_wrap=True,
         )
     out.print(Text(result.residual.words, style="dim" if result.residual.exact else "yellow"))
     risks = {row.risk.words: row.risk.source for row in result.rows if row.risk.words}

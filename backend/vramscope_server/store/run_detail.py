@@ -224,6 +224,7 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
                 python=attached.get("python"),
                 torch=attached.get("torch"),
                 cuda=attached.get("cuda"),
+                hip=attached.get("hip"),
                 driver=attached.get("driver"),
                 agent_version=attached.get("agent_version"),
                 host_total_bytes=attached.get("host_total_bytes"),

@@ -6,15 +6,14 @@ import os
 import re
 from typing import Final
 
-from vramscope.memory.allocator_settings import allocator_settings
+from vramscope.memory.allocator_settings import allocator_settings, variables
 from vramscope.techniques.observation import Detection, TrainingState, technique
 
 KIND: Final = "allocator"
-VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 def find(training: TrainingState) -> Detection | None:
-    variable = next((name for name in VARIABLES if os.environ.get(name)), None)
+    variable = next((name for name in variables() if os.environ.get(name)), None)
     declared = None if variable is None else f"{variable}={os.environ[variable]}"[:4096]
     in_force = allocator_settings()
     if not in_force and declared is None:

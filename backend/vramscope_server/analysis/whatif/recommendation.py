@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from vramscope.protocol.gpu_backend import CUDA_VARIABLE
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 
@@ -42,8 +43,10 @@ class Recommendation:
     """A setting, or the advice to keep the recorded ones."""
 
     conf: str | None
-    """Value for PYTORCH_CUDA_ALLOC_CONF; None: keep the recorded settings."""
+    """Value for ``variable``; None: keep the recorded settings."""
     words: str
+    variable: str = CUDA_VARIABLE
+    """Environment variable with the allocator's settings."""
 
 
 class Candidate(Protocol):

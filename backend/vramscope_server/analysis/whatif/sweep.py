@@ -6,6 +6,7 @@ settings are ranked by the smallest device, found by bisection over replays. Bot
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from vramscope.protocol.gpu_backend import allocator_variable
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import Residual, check
 from vramscope_server.analysis.whatif.device import TargetDevice, target_device_of
@@ -152,6 +154,7 @@ def sweep(
     ]
     missing = without_evidence(len(trace.events), rows[0].reserved_bytes, run_peak_bytes)
     advice = missing or recommend(rows[0], rows[1:], device.total_bytes)
+    advice = dataclasses.replace(advice, variable=allocator_variable(trace.torch))
     return Sweep(rows, residual, advice, device.total_bytes, device.outside_bytes, _notes(trace, device))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from vramscope.protocol.gpu_backend import allocator_variable
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.trace import reserved_after
@@ -60,7 +61,7 @@ def advise(facts: StepFacts) -> Advice | None:
                 None,
                 (
                     f"Peak reserved is {amount(reserved)}, peak allocated {amount(allocated)}.",
-                    f"In a replay with PYTORCH_CUDA_ALLOC_CONF={CONF}",
+                    f"In a replay with {allocator_variable(trace.torch)}={CONF}",
                     f"the recorded steps reserve {amount(replayed)}. Scaled to the run's highest step this is {amount(needs)}, "
                     f"about {amount(saves)} less."
                     if higher

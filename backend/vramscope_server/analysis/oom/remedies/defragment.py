@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EXPANDABLE: Final = "expandable_segments:True"
@@ -18,12 +19,15 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     idle = facts.idle_bytes or 0
     if idle < context.shortfall_bytes or facts.expandable:
         return
+    record = context.record
+    variable = allocator_variable(record.torch, record.hip)
+    calls = f"more calls of {software(record.torch, record.hip).lower()}Malloc"
     replayed = context.replay(CONFS)
     for result in replayed or ():
-        cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else ("more calls of cudaMalloc", 2)
+        cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else (calls, 2)
         sure = estimate.fits(available) or (result.exact and estimate.low_bytes <= available)
         yield Remedy(
-            what=f"PYTORCH_CUDA_ALLOC_CONF={result.conf}",
+            what=f"{variable}={result.conf}",
             saves_bytes=result.saves_bytes,
             enough=False if not result.survives else True if sure else None,
             source="replayed",
@@ -36,7 +40,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     if not replayed:
         missing = "the recording is being replayed" if replayed is None else "no recording was open to replay"
         yield Remedy(
-            what=f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}",
+            what=f"{variable}={EXPANDABLE}",
             saves_bytes=idle,
             enough=estimate.fits(available),
             source="formula",

@@ -32,7 +32,7 @@ class Remedy:
     rank: int
     """Effort for the user, from 0 (an environment variable) to 9 (another device)."""
     conf: str | None = None
-    """Value of PYTORCH_CUDA_ALLOC_CONF."""
+    """Value of the variable with the allocator's settings."""
     technique: str | None = None
     """One of series.TECHNIQUES."""
     micro_batches: int | None = None
