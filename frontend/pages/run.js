@@ -108,7 +108,7 @@ class MemoryPage extends RunPage {
     );
     stale.setAttribute("aria-live", "polite");
     bar.className = "view-bar";
-    techniques.className = "wide";
+    techniques.className = others.className = "wide";
     this.kpis = new Kpis(this.run);
     this.map = new RunMap(this);
     this.charts = new RunCharts(this);
@@ -135,9 +135,8 @@ class MemoryPage extends RunPage {
       ),
       bar,
       this.charts.element,
-      others,
       this.ranks.element,
-      h("div", { class: "panels" }, techniques, who, events),
+      h("div", { class: "panels" }, others, techniques, who, events),
     );
     this.drawAll();
     this.fetchLast();
@@ -305,7 +304,9 @@ class MemoryPage extends RunPage {
   drawFacts() {
     this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
     const { techniques, findings, state, ended_seconds: ended, events } = this.run;
-    this.put("others", othersKey(this.run, this.place()), () => othersPanel(this.run, this.place()));
+    const others = othersKey(this.run, this.place());
+    this.put("others", others, () => othersPanel(this.run, this.place()));
+    this.parts.others.hidden = !others?.length;
     const trained = [techniques, findings, state];
     this.put("findings", trained, () => findingsPanel(this.run));
     this.put("techniques", trained, () => techniquesPanel(this.run));

@@ -65,6 +65,7 @@ export function verdict(error) {
       h("strong", {}, `${headingText(error)}.`),
       " ",
       h("span", {}, error.sentence),
+      error.cause === "other_process" && error.neighbours_words && h("span", {}, ` ${error.neighbours_words}`),
       error.survived && h("span", { class: "chip good" }, "the run survived it"),
     ),
     h(

@@ -44,7 +44,7 @@ export function othersPanel(run, place) {
       { class: "scroll", tabindex: "0" },
       h(
         "table",
-        { class: "plain" },
+        { class: "plain other-processes" },
         h(
           "thead",
           {},
@@ -83,13 +83,13 @@ export function othersAtError({ neighbours, neighbours_words: words }) {
     "section",
     { class: "card", "data-others": "" },
     h("header", {}, h("h2", {}, "Other processes on the device"), h("span", { class: "muted" }, "by NVML")),
-    words && h("p", { class: "pad" }, words),
+    words && h("p", { class: "pad muted" }, words),
     h(
       "div",
       { class: "scroll", tabindex: "0" },
       h(
         "table",
-        { class: "plain" },
+        { class: "plain other-processes" },
         h(
           "thead",
           {},
