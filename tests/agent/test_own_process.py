@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramscope.memory.nvml import Nvml
+from vramscope.memory.nvml import Nvml, Running
 from vramscope.memory.own_process import ProcessMemory, find_own
 from vramscope.process.identity import uuid_of
 from vramscope.protocol.series import UNKNOWN
@@ -123,7 +123,9 @@ def test_nvml_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = nvml.read(UUID, 800 * MIB)
     assert (reading.process_device_bytes, reading.others_device_bytes) == (900 * MIB, 300 * MIB)
     assert nvml.own_process(UUID, 800 * MIB).own_pid == 40001
+    assert nvml.newest == {UUID: Running(40001, {40001: 900 * MIB, 40002: 300 * MIB})}
     assert nvml.read(UUID, 200 * MIB).process_device_bytes == UNKNOWN, "both have enough"
+    assert nvml.newest == {}, "which of them are others is unknown"
     assert nvml.read(UUID).process_device_bytes == UNKNOWN
 
 

@@ -43,7 +43,8 @@ def test_cuda_is_asked_where_nvml_reports_no_memory(
     cuda_reports: list[int], nvml_used: int, is_integrated: bool, expected: int
 ) -> None:
     sampler = Sampler(interval_ms=100, clock=StepClock(), ring=Ring(100), on_devices=lambda _: None)
-    sampler.nvml = SimpleNamespace(read=lambda *_: NOT_KNOWN._replace(device_used_bytes=nvml_used))  # type: ignore[assignment]
+    reading = NOT_KNOWN._replace(device_used_bytes=nvml_used)
+    sampler.nvml = SimpleNamespace(read=lambda *_: reading, newest={})  # type: ignore[assignment]
     sampler._uuids[0] = "GPU-x"
     if is_unified(SimpleNamespace(is_integrated=is_integrated)):
         sampler._unified.add(0)

@@ -20,6 +20,7 @@ from staged import report_of, run  # noqa: E402
 from vramscope.oom_diagnosis.other_processes import words_of  # noqa: E402
 from vramscope.protocol.other_process import OtherProcess  # noqa: E402
 from vramscope_server.cli.oom import show  # noqa: E402
+from vramscope_server.cli.show import show as show_run  # noqa: E402
 
 MIB = 1 << 20
 GROWS = Death(
@@ -78,6 +79,8 @@ def test_the_process_that_grew_is_named_everywhere(tmp_path: Path, capsys: pytes
         assert "rollout.py" in printed
         assert "sesame" not in printed + output
 
+        eventually(lambda: "other processes" in printed_summary(server.url, run_id, capsys))
+        assert f"pid {other['pid']} (python" in printed_summary(server.url, run_id, capsys)
         with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
             eventually(lambda: http.get(f"/runs/{run_id}").json()["other_processes"])
             answer = http.get(f"/runs/{run_id}").raise_for_status().json()
@@ -96,6 +99,11 @@ def test_the_process_that_grew_is_named_everywhere(tmp_path: Path, capsys: pytes
         assert "device_process" not in {event["kind"] for event in answer["events"]}
     finally:
         server.stop()
+
+
+def printed_summary(server: str, run_id: str, capsys: pytest.CaptureFixture[str]) -> str:
+    show_run(server, False, run_id)
+    return " ".join(capsys.readouterr().out.split())
 
 
 def process(pid: int, used: int | None, before: int | None = None, seconds: int | None = None) -> OtherProcess:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+from vramscope.protocol.other_process import name_words
 from vramscope_server.analysis.number_format import UNKNOWN
+from vramscope_server.answers.other_processes import ProcessName
 from vramscope_server.reports.plain_text import ABSENT, cost, has_no_device, plain
 
-__all__ = ["ABSENT", "STATE_STYLE", "ago", "cost", "has_no_device", "plain"]
+__all__ = ["ABSENT", "STATE_STYLE", "ago", "cost", "has_no_device", "plain", "process_name"]
 
 STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
 
@@ -21,3 +23,9 @@ def ago(seconds: float | None, now: float | None = None) -> str:
         if past >= size:
             return f"{past // size:.0f} {word} ago"
     return f"{past:.0f} s ago"
+
+
+def process_name(row: ProcessName) -> str:
+    """Another process in one line, from what is known of it."""
+    known = (row["command"], row["user"], row["container"], row["manager"], row["job"], row["pod"], row["job_name"])
+    return plain(name_words(row["pid"], *known))

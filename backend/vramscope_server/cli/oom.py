@@ -18,7 +18,6 @@ from vramscope.oom_diagnosis.evidence import facts_of_message
 from vramscope.oom_diagnosis.message import Message, MessageFields
 from vramscope.oom_diagnosis.message_kinds import KINDS
 from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse_parts
-from vramscope.protocol.other_process import name_words
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
@@ -26,7 +25,7 @@ from vramscope_server.answers.other_processes import OtherProcessAtError
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED, NOT_FOUND
-from vramscope_server.cli.format import ABSENT, plain
+from vramscope_server.cli.format import ABSENT, plain, process_name
 from vramscope_server.cli.oom_markdown import ENOUGH, markdown
 from vramscope_server.cli.tables import Column, console, print_table
 from vramscope_server.reports.source import explained_error
@@ -169,9 +168,8 @@ def _rank(row: OomRank) -> list[str | Text]:
 
 
 def _other(row: OtherProcessAtError) -> list[str | Text]:
-    known = (row["command"], row["user"], row["container"], row["manager"], row["job"], row["pod"], row["job_name"])
     return [
-        plain(name_words(row["pid"], *known)),
+        process_name(row),
         amount(row["used_bytes"], ABSENT),
         amount(row["before_bytes"], ABSENT),
         ABSENT if row["before_seconds"] is None else count(row["before_seconds"]),

@@ -17,7 +17,7 @@ from vramscope_server.answers.next_change import NextChange
 from vramscope_server.answers.run_detail import CategoryMemory, RunAnswer, RunInFull
 from vramscope_server.answers.steps import Step
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
-from vramscope_server.cli.format import STATE_STYLE, ago, plain
+from vramscope_server.cli.format import STATE_STYLE, ago, plain, process_name
 from vramscope_server.cli.tables import console, put
 from vramscope_server.reports.run_facts import CATEGORY_NAMES, advice_of, facts_of
 from vramscope_server.reports.source import newest_anatomy
@@ -26,6 +26,8 @@ _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters before a bar."""
 _SEARCHED_STEPS: Final = 2000
+MOST_OTHERS: Final = 4
+"""Maximum number of other processes that are listed."""
 
 
 def show(server: str, as_json: bool, run: str) -> None:
@@ -99,6 +101,13 @@ def print_summary(
                     _by_name(split["peak_categories"]), split["peak_allocated_bytes"], out.width, workspaces_bytes
                 ),
             )
+    others = run.get("other_processes") or []
+    for number, other in enumerate(others[:MOST_OTHERS]):
+        uses = f"uses {amount(other['used_bytes'])}" if other["on_device"] else "has left"
+        words = f"{process_name(other)} {uses}, highest {amount(other['peak_bytes'])}"
+        table.add_row("" if number else "other processes", Text(words))
+    if len(others) > MOST_OTHERS:
+        table.add_row("", Text(f"{len(others) - MOST_OTHERS} more (see --json)", style="dim"))
     if change is not None and (first := change_in_words(change)):
         table.add_row("try first", Text(plain(first), style="bold"))
     for number, sentence in enumerate(advice):
