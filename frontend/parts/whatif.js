@@ -30,10 +30,11 @@ export class WhatIf {
     });
     // beside the button Try: above the table it would be out of sight
     this.refusal = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
+    this.variable = h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF=");
     this.form = h(
       "form",
       { class: "own-settings", onsubmit: (event) => this.add(event) },
-      h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="),
+      this.variable,
       this.field,
       h("button", { class: "button small", type: "submit" }, "Try"),
       this.refusal,
@@ -226,6 +227,7 @@ export class WhatIf {
     if (key === this.drawnAdvice) return;
     this.drawnAdvice = key;
     fill(this.advice, result && advice(result));
+    if (result) setText(this.variable, `${result.recommendation.variable}=`);
     if (result && (result.recommendation.conf !== null || this.own.length || this.device !== null))
       this.rest.open = true;
   }

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "pages")]
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / folder) for folder in ("oom", "backend", "pages")]
 
 from test_oom_page import GIB, MIB, box  # noqa: E402
+from window_maker import training  # noqa: E402
 
 from vramscope.memory import allocator_settings  # noqa: E402
 from vramscope.oom_diagnosis.diagnosis import diagnose  # noqa: E402
@@ -19,6 +22,8 @@ from vramscope.oom_diagnosis.parse_message import parse  # noqa: E402
 from vramscope.protocol.gpu_backend import allocator_variable, is_hip, software, variables_read  # noqa: E402
 from vramscope.protocol.oom_record import OomRecord  # noqa: E402
 from vramscope_server.analysis.oom.report import report_of  # noqa: E402
+from vramscope_server.analysis.trace.from_window import from_window  # noqa: E402
+from vramscope_server.analysis.whatif.sweep import sweep  # noqa: E402
 
 CUDA, HIP, NEUTRAL = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 TEXT = (
@@ -91,6 +96,12 @@ def test_memory_of_the_driver_is_hips() -> None:
     )
     assert "by HIP itself" in diagnose(facts_of_message(parse(text))).sentence
     assert "by CUDA itself" in diagnose(facts_of_message(parse(text.replace("HIP", "CUDA")))).sentence
+
+
+@pytest.mark.parametrize(("version", "variable"), [("2.13.0", CUDA), ("2.13.0+rocm7.2", NEUTRAL)])
+def test_what_if_recommends_by_the_variable_of_the_recording(version: str, variable: str) -> None:
+    trace = from_window(msgspec.structs.replace(training(), torch=version))
+    assert sweep(trace, ["expandable_segments:True"]).recommendation.variable == variable
 
 
 def test_the_agent_reads_the_variable_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
