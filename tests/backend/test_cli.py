@@ -291,6 +291,12 @@ def test_an_unknown_run_is_3_and_says_what_there_is(server, cli, words):
     assert err.count("\n") == 1
 
 
+def test_a_suggested_name_with_blanks_can_be_pasted(server, cli):
+    make_run(server, "a name 2026-11-29")
+    code, _, err = cli("show", "a name", "--server", server.url)
+    assert code == 3 and "Did you mean: 'a name 2026-11-29'" in err
+
+
 def test_an_unknown_rank_is_3_and_says_which_there_are(server, cli):
     agent = make_run(server, "one rank")
     code, _, err = cli("steps", agent.run, "--rank", 7, "--server", server.url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 import urllib.parse
 from collections.abc import Mapping
@@ -201,7 +202,7 @@ def _failure(base: str, response: httpx.Response) -> Failure:
     if not kind.startswith("urn:vramscope:problem:"):
         return _not_ours(base, response)
     if response.status_code == 404:
-        near = [plain(str(name)) for name in problem.get("suggestions") or []]
+        near = [shlex.quote(plain(str(name))) for name in problem.get("suggestions") or []]
         return Failure(f"{detail} {'Did you mean: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
     if response.status_code in (401, 403):
         detail += f" (set VRAMSCOPE_TOKEN to a token with the role {plain(str(problem.get('expected') or 'read'))})"

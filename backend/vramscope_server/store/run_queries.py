@@ -22,6 +22,7 @@ from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import ranks, runs, scans, sessions
 
 MAX_TAGS: Final = 500
+MAX_SUGGESTIONS: Final = 5
 _ROW_COLUMNS: Final = [c for c in runs.columns if c.name not in ("config", "command", "overhead", "peak_categories")]
 
 
@@ -61,9 +62,11 @@ def find_run(connection: Connection, text: str, *, suggest: bool = True) -> Stor
     if not suggest:
         raise UnknownRun(text, f"Run {text!r} not found.", [])
     newest = sa.select(runs.c.name, runs.c.id).where(seen).order_by(runs.c.started_ns.desc()).limit(500)
-    names = list(dict.fromkeys(word for row in connection.execute(newest) for word in row))
-    near = difflib.get_close_matches(text, names, n=5, cutoff=0.5) or names[:10:2]
-    raise UnknownRun(text, f"Run {text!r} not found.", near)
+    rows = connection.execute(newest).all()
+    names = list(dict.fromkeys(row.name for row in rows))
+    near = [name for name in names if text and text.lower() in name.lower()]
+    near += difflib.get_close_matches(text, [*names, *(row.id for row in rows)], n=MAX_SUGGESTIONS, cutoff=0.5)
+    raise UnknownRun(text, f"Run {text!r} not found.", list(dict.fromkeys(near or names))[:MAX_SUGGESTIONS])
 
 
 def list_runs(
