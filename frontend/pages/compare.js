@@ -17,7 +17,8 @@ import { Predictions } from "vramscope/parts/predictions.js";
 import { RunPicker } from "vramscope/parts/run_picker.js";
 import { SettingDifferences, settingName } from "vramscope/parts/setting_differences.js";
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
-import { problemBanner } from "vramscope/parts/ui.js";
+import { problemBanner, snippet } from "vramscope/parts/ui.js";
+import { startLines } from "vramscope/parts/welcome.js";
 import { setQuery } from "vramscope/store.js";
 
 const COLOURS = 7; // same number as figures/peaks_over_steps.py
@@ -25,6 +26,7 @@ const REFRESH_MS = 4_000;
 
 class ComparePage {
   stops = [];
+  anyRun = null;
 
   constructor(root) {
     this.root = root;
@@ -42,6 +44,7 @@ class ComparePage {
   }
 
   close() {
+    this.closed = true;
     for (const stop of this.stops) stop();
     this.stopLive?.();
     this.request?.abort();
@@ -130,6 +133,7 @@ class ComparePage {
     if (this.view.runs.length === 0) {
       this.answer = null;
       this.draw();
+      this.findAnyRun();
       return;
     }
     try {
@@ -145,6 +149,17 @@ class ComparePage {
       this.answer = null;
       fill(this.trouble, problemBanner(error));
       this.draw();
+    }
+  }
+
+  /** Asks once whether there is a run to choose: without one, the page shows how to make two. */
+  async findAnyRun() {
+    if (this.anyRun !== null) return;
+    try {
+      this.anyRun = (await api.runs({ limit: 1 })).runs.length > 0;
+      if (!this.closed && !this.anyRun) this.draw();
+    } catch {
+      // the page then asks to search for one
     }
   }
 
@@ -177,7 +192,7 @@ class ComparePage {
     const { all, find, sites, runs } = this.view;
     this.table.hidden = rows.length === 0;
     this.picker.draw(rows, this.ordered());
-    fill(this.nothing, runs.length === 0 && nothingChosen());
+    fill(this.nothing, runs.length === 0 && nothingChosen(this.anyRun));
     const shown = this.tableRows();
     const weak = comparability(shown);
     fill(
@@ -236,7 +251,17 @@ function colourOf(position) {
   return position <= COLOURS ? `var(--role-run-${position - 1})` : "var(--role-unknown)";
 }
 
-function nothingChosen() {
+/** `anyRun`: whether the server has a run; null is unknown. */
+function nothingChosen(anyRun) {
+  if (anyRun === false)
+    return h(
+      "section",
+      { class: "card empty" },
+      h("h2", {}, "No runs yet"),
+      h("p", {}, "Train once without a technique and once with it, under two names:"),
+      h("div", { class: "narrow" }, snippet(startLines().compared)),
+      h("p", { class: "or" }, "More ways to start a run are on the page ", h("a", { href: "/runs" }, "Runs"), "."),
+    );
   return h(
     "section",
     { class: "card empty" },

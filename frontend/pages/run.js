@@ -303,11 +303,11 @@ class MemoryPage extends RunPage {
   /** Draws findings, environment, techniques and events where they changed. */
   drawFacts() {
     this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
-    const { techniques, findings, state, ended_seconds: ended, events } = this.run;
+    const { techniques, findings, state, steps, ended_seconds: ended, events } = this.run;
     const others = othersKey(this.run, this.place());
     this.put("others", others, () => othersPanel(this.run, this.place()));
     this.parts.others.hidden = !others?.length;
-    const trained = [techniques, findings, state];
+    const trained = [techniques, findings, state, steps > 1];
     this.put("findings", trained, () => findingsPanel(this.run));
     this.put("techniques", trained, () => techniquesPanel(this.run));
     this.put("events", [state, ended, events], () => eventsPanel(this.run));

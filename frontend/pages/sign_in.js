@@ -2,6 +2,7 @@
 
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";
+import { snippet } from "vramscope/parts/ui.js";
 
 const REFUSAL = "vramscope_sign_in_refusal"; // cookie of backend/vramscope_server/api/oidc_session.py
 
@@ -21,7 +22,7 @@ export function open(root, { onSignedIn }) {
     autocomplete: "current-password",
     required: true,
     "aria-label": "Token",
-    placeholder: "token",
+    placeholder: "Token",
   });
   const status = h("p", { class: "muted", role: "status" });
   const button = h("button", { class: "button primary", type: "submit" }, "Sign in");
@@ -62,10 +63,9 @@ export function open(root, { onSignedIn }) {
       h(
         "p",
         { class: "muted" },
-        "The first one was printed when the server first started. An admin creates more in Settings, and ",
-        h("code", {}, "vramscope token create me --role admin"),
-        " makes one on the server's machine.",
+        "The server printed its first token when it first started. An admin creates more in Settings. On the server's machine, this command prints a new one:",
       ),
+      snippet("vramscope token create me --role admin"),
     ),
   );
   field.focus();

@@ -121,7 +121,7 @@ class SnapshotsPage {
               "tr",
               {},
               ["File", "State", "Size", "Events", "Peak reserved", "Received"].map((head, at) =>
-                h("th", { class: at > 1 ? "number" : null, scope: "col" }, head),
+                h("th", { class: at > 1 ? `number of-${head.split(" ")[0].toLowerCase()}` : null, scope: "col" }, head),
               ),
               h("td"),
             ),
@@ -156,9 +156,9 @@ function row(snapshot, onDelete) {
       devices.length > 1 && h("span", { class: "muted" }, ` · ${devices.length} devices`),
     ),
     h("td", {}, stateOf(snapshot)),
-    h("td", { class: "number tabular" }, sized(snapshot.bytes)),
-    h("td", { class: "number tabular" }, isKnown(events) ? count(events) : known("unknown", { short: true })),
-    h("td", { class: "number tabular" }, sized(peak, { short: true })),
+    h("td", { class: "number tabular of-size" }, sized(snapshot.bytes)),
+    h("td", { class: "number tabular of-events" }, isKnown(events) ? count(events) : known("unknown", { short: true })),
+    h("td", { class: "number tabular of-peak" }, sized(peak, { short: true })),
     h(
       "td",
       { class: "number" },

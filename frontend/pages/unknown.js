@@ -14,14 +14,9 @@ export function open(root, { path, problem }) {
       "section",
       { class: "card not-found" },
       h("h1", {}, isRun ? "Run not found" : "Page not found"),
-      h(
-        "p",
-        {},
-        isRun ? "No run has the id or name " : "No page at ",
-        h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path),
-        ".",
-      ),
-      problem?.detail && h("p", { class: "muted" }, problem.detail),
+      isRun
+        ? h("p", {}, "No run has the id or name ", h("code", {}, decodeURIComponent(path.slice(6))), ".")
+        : h("p", {}, problem?.detail ?? ["No page at ", h("code", {}, path), "."]),
       nearby,
       h(
         "p",

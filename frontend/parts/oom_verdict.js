@@ -3,6 +3,8 @@
 import { h } from "vramscope/dom.js";
 import { bytes, clock, count, countOf, isKnown, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
+import { withCode } from "vramscope/parts/ui.js";
+import { EXPLAIN_LOG } from "vramscope/parts/welcome.js";
 
 export const CAUSES = {
   weights: "The weights do not fit",
@@ -154,10 +156,15 @@ export function noErrors(run, list) {
     h(
       "span",
       {},
-      counted ||
-        (run.state === "running"
-          ? "An error would be explained here within seconds."
-          : "This run did not run out of GPU memory."),
+      withCode(
+        counted ||
+        {
+          running: "An error would be explained here within seconds.",
+          lost: "None arrived before the connection was lost. If the process has ended, run `vramscope sync` on its machine.",
+        }[run.state] ||
+        "This run did not run out of GPU memory.",
+      ),
     ),
+    h("p", {}, "An error of a training that was not watched, from its log: ", h("code", {}, EXPLAIN_LOG)),
   );
 }

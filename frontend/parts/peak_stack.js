@@ -86,7 +86,7 @@ export class PeakStack {
     const rank = run.ranks.find((one) => one.rank === place.rank);
     const key = JSON.stringify([place, rank?.peak_allocated_bytes, rank?.peak_reserved_bytes, run.state]);
     if (key === this.key) return;
-    if (this.key === null) this.draw("Memory at the peak", "", h("p", { class: "muted" }, "loading…"));
+    if (this.key === null && (run.steps > 0 || isKnown(rank?.peak_allocated_bytes))) this.draw("Memory at the peak", "", h("p", { class: "muted" }, "loading…"));
     this.key = key;
     this.wanted = { run, place };
     this.waiting ??= setTimeout(() => this.fetchPeak(), this.wait());
@@ -103,8 +103,11 @@ export class PeakStack {
     try {
       const peak = await api.peak(run.run_id, { rank: place.rank, device: place.device });
       const bars = barsOf(peak);
-      const body = bars.length ? [bars.map(drawnBar), detailOf(peak)] : h("p", { class: "muted" }, "No peak yet.");
-      if (this.wanted === wanted) this.draw("Memory at the peak", placeOf(peak, run.world_size > 1), body);
+      if (this.wanted === wanted) {
+        const body = [bars.map(drawnBar), detailOf(peak)];
+        if (bars.length) this.draw("Memory at the peak", placeOf(peak, run.world_size > 1), body);
+        else this.element.hidden = true;
+      }
     } catch {
       this.key = ""; // the stale banner reports it; the next change asks again
     }

@@ -39,13 +39,14 @@ function dryRunVerdict(run) {
 }
 
 /**
- * Banner of the verdict. Null if the peak or the capacity is unknown, and for failed or lost runs, which have another
+ * Banner of the verdict. Null if the peak or the capacity is unknown after a step, and for failed or lost runs, which have another
  * banner. `leaks`: answer of `/leaks`. Null if not fetched yet: the banner then says nothing about growth. `onCpu`: the
  * training runs on the CPU.
  */
 export function runVerdict(run, leaks = null, onCpu = false) {
   const { headroom } = headroomOf(run);
   if (run.state === "failed" || run.state === "lost") return null;
+  if (!(run.steps > 0) && headroom === null) return noStepVerdict(run);
   if (onCpu) return cpuVerdict(run, leaks);
   if (headroom === null) return null;
   if (run.tags.includes("dry run")) return dryRunVerdict(run);
@@ -67,6 +68,26 @@ export function runVerdict(run, leaks = null, onCpu = false) {
       "span",
       {},
       sentences(run, leaks).flatMap((part) => [part, " "]),
+    ),
+  );
+}
+
+/** Banner of a run before its first step, or of one that ended without a step. */
+function noStepVerdict({ state }) {
+  const isRunning = state === "running";
+  return h(
+    "div",
+    { class: `banner verdict ${isRunning ? "quiet" : "warn"}`, "data-verdict": true },
+    h("strong", {}, isRunning ? "Waiting for the first step." : "No step ended."),
+    h(
+      "span",
+      {},
+      isRunning ? "Peaks are shown from its end on. " : "Peaks are measured in steps. ",
+      "The agent finds a step by its optimizer. A loop without one calls ",
+      h("code", {}, "step()"),
+      " of the object that ",
+      h("code", {}, "agent.attach()"),
+      " returned.",
     ),
   );
 }
@@ -191,6 +212,7 @@ const VERDICT_OF = [
 /** Values that the verdict is drawn from. It is drawn again when one of them changes. */
 export const verdictKey = (run, leaks, place) => [
   place,
+  run.steps > 0,
   headroomOf(run),
   leaks?.verdict,
   leaks?.scans,

@@ -161,13 +161,15 @@ function deviceCell(row) {
 /** Name, chips, and in muted text the error or the techniques: one line, cut off at its end. */
 function nameCell(row, base, view) {
   const run = `/runs/${encodeURIComponent(row.run_id)}`;
-  const error = row.error_type && `${row.error_type}${row.error_line ? `: ${row.error_line}` : ""}`;
+  const ranOut = row.out_of_memory > 0 || row.oom_records > 0;
+  const isChip = ranOut && /OutOfMemory/.test(row.error_type); // the chip says it
+  const error = row.error_type && !isChip && `${row.error_type}${row.error_line ? `: ${row.error_line}` : ""}`;
   return h(
     "div",
     { class: "name-line" },
     h("a", { href: run, title: row.name }, row.name),
     row.baseline && h("span", { class: "chip baseline", title: "baseline for the deltas of this project" }, "baseline"),
-    (row.out_of_memory > 0 || row.oom_records > 0) &&
+    ranOut &&
       h("a", { class: "chip leak", href: `${run}/oom`, title: "out of memory: cause and remedies" }, "OOM"),
     row.leaks > 0 &&
       h(

@@ -54,17 +54,22 @@ export class StartLines {
       h(
         "div",
         { class: "pad stack" },
-        part("A demo: a small training of 300 steps. It needs PyTorch on the server’s machine, and no GPU.", snippet(lines.demo)),
-        part("A training, without code changes", snippet(`${lines.install}\n${lines.command}`)),
+        part("A demo, a small training of 300 steps. It needs PyTorch on the server’s machine, and no GPU:", snippet(lines.demo)),
+        part("A training, without code changes:", snippet(`${lines.install}\n${lines.command}`)),
         this.otherMachine(),
-        part("Send data that was kept on disk while the server was down", snippet(unsent)),
-        part(
-          "A server with Docker, from a checkout, on SQLite. It prints its first token once.",
-          snippet("docker compose up -d server\ndocker compose logs server"),
-        ),
-        part(
-          "The same on PostgreSQL",
-          snippet("docker compose up -d server-postgres\ndocker compose logs server-postgres"),
+        part("Send data that was kept on disk while the server was down:", snippet(unsent)),
+        h(
+          "details",
+          {},
+          h("summary", {}, "Another server, with Docker"),
+          part(
+            "In a checkout of vramscope, with SQLite. The log shows the first token once:",
+            snippet("docker compose up -d server\ndocker compose logs server"),
+          ),
+          part(
+            "With PostgreSQL:",
+            snippet("docker compose up -d server-postgres\ndocker compose logs server-postgres"),
+          ),
         ),
       ),
     );
@@ -73,11 +78,11 @@ export class StartLines {
   otherMachine() {
     const { required, role } = store.get().session ?? {};
     const words = LOOPBACK.includes(location.hostname)
-      ? `From another machine: this server was reached at ${serverAddress()}, which only works on its own machine. These lines forward the port by SSH.`
-      : "From another machine";
+      ? `A training on another machine. This server was reached at ${serverAddress()}, which only works on its own machine. These lines forward the port by SSH`
+      : "A training on another machine";
     const text = snippet(otherMachineLines(serverAddress(), this.host, this.token));
-    if (!required || this.token) return part(words, text);
-    if (role !== "admin") return part(`${words} Set VRAMSCOPE_TOKEN there to a token with the role write.`, text);
+    if (!required || this.token) return part(`${words}:`, text);
+    if (role !== "admin") return part(`${words}. Set VRAMSCOPE_TOKEN there to a token with the role write:`, text);
     const make = async () => {
       try {
         this.token = (await api.createToken("another machine", "write")).token;
@@ -87,7 +92,7 @@ export class StartLines {
       }
     };
     return part(
-      `${words} The training needs a token.`,
+      `${words}. The training needs a token:`,
       h("button", { class: "button", type: "button", onclick: make }, "Create a token and show the lines"),
       this.status,
     );

@@ -113,7 +113,7 @@ function place({ file, line }) {
 }
 
 /** Table of declared and observed techniques. */
-export function techniquesPanel({ techniques, state }) {
+export function techniquesPanel({ techniques, state, steps }) {
   return h(
     "section",
     { class: "card techniques", "aria-label": "Techniques" },
@@ -159,14 +159,18 @@ export function techniquesPanel({ techniques, state }) {
             ),
           ),
         )
-      : h("div", { class: "pad" }, h("p", { class: "muted" }, noTechniquesText(techniques, state))),
+      : h("div", { class: "pad" }, h("p", { class: "muted" }, noTechniquesText(techniques, state, steps))),
   );
 }
 
-function noTechniquesText(techniques, state) {
+function noTechniquesText(techniques, state, steps) {
   if (techniques)
     return state === "running"
       ? "None declared, none observed yet. The agent observes from step 2 on."
       : "None declared. The run had no second step to observe.";
+  if (!(steps > 1))
+    return state === "running"
+      ? "Not reported yet. The agent observes from step 2 on."
+      : "Not reported. The run had no second step to observe.";
   return "Not reported. Is VRAMSCOPE_TECHNIQUES=0?";
 }

@@ -8,9 +8,9 @@ import { problemBanner, roleMark } from "vramscope/parts/ui.js";
 import { store } from "vramscope/store.js";
 
 export const ROLES = {
-  write: "sends runs, changes them and looks at everything",
-  read: "looks at everything and changes nothing",
-  admin: "does everything: it also deletes, and makes tokens",
+  write: "reads everything, and sends and changes runs",
+  read: "reads everything and changes nothing",
+  admin: "may do everything, also delete runs and create tokens",
 };
 
 /** What each role may do. */
@@ -86,7 +86,7 @@ export class Tokens {
       isUser(by) && `${signedIn(name, by)} and have the role admin. `,
       required
         ? "This server requires tokens. "
-        : "This server listens on loopback only and requires no tokens. On another address it will. ",
+        : "This server listens on loopback only and requires no tokens. It requires them where it listens on another address. ",
       "A training needs a token with the role write. A token that is bound to projects sees, changes and sends only their runs.",
       projects && ` Your ${isUser(by) ? "access" : "token"} is bound to ${projects.join(", ")}.`,
     );

@@ -9,6 +9,9 @@ export const serverAddress = () => location.origin;
 
 const DEMO_STEPS = 300;
 
+/** Command that explains an error without a run and without a server. */
+export const EXPLAIN_LOG = "vramscope oom --message log.txt";
+
 /** Commands that start a watched training. The address is left out if it is the agent's default. */
 export function startLines(address = serverAddress()) {
   const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
@@ -21,6 +24,7 @@ export function startLines(address = serverAddress()) {
     attach: `from vramscope import agent\nagent.attach(${["trainer", server].filter(Boolean).join(", ")})`,
     attachLoop: `from vramscope import agent\nagent.attach(${server ?? ""})`,
     command: `vramscope run${option} -- python train.py`,
+    compared: `vramscope run${option} --name baseline -- python train.py\nvramscope run${option} --name bf16 -- python train.py --bf16`,
   };
 }
 
@@ -77,8 +81,10 @@ export function welcome({ token }) {
     h(
       "div",
       {},
-      h("h2", {}, "Look at a file"),
-      h("p", {}, "A snapshot of PyTorch’s allocator needs no run: ", h("a", { href: "/snapshots" }, "drop it here"), "."),
+      h("h2", {}, "Explain an error or a file"),
+      h("p", {}, "An out-of-memory error of a training that was not watched, from its log:"),
+      snippet(EXPLAIN_LOG),
+      h("p", {}, "A snapshot file of PyTorch’s allocator: drop it on the page ", h("a", { href: "/snapshots" }, "Snapshots"), "."),
     ),
     h(
       "p",

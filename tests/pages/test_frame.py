@@ -93,7 +93,7 @@ def test_settings_show_the_server(page: Any, server: Any) -> None:
 
 def other_machine(page: Any) -> list[str]:
     """Lines for a training on another machine, as they are copied."""
-    part = page.locator("main div", has=page.locator("> p", has_text="From another machine"))
+    part = page.locator("main div", has=page.locator("> p", has_text="A training on another machine"))
     return part.last.locator("pre").inner_text().splitlines()  # type: ignore[no-any-return]
 
 
@@ -196,7 +196,7 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.reload()
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
-    page.get_by_text("Your token has the role read: it looks at everything and changes nothing.").wait_for()
+    page.get_by_text("Your token has the role read: it reads everything and changes nothing.").wait_for()
     assert page.locator(".tokens .role-mark").inner_text() == "role admin", "what the others may change is marked"
     assert page.get_by_label("Name of the new token").count() == 0, "only an admin makes tokens"
     page.get_by_text("it cannot change these rules").wait_for()
@@ -267,9 +267,7 @@ def test_a_user_whom_a_proxy_names_needs_no_token(page: Any, own_server: Any) ->
     page.goto(f"{own.url}/runs")
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
-    words = (
-        "You are signed in as ana by the proxy and have the role read, which looks at everything and changes nothing."
-    )
+    words = "You are signed in as ana by the proxy and have the role read, which reads everything and changes nothing."
     page.get_by_text(words).wait_for()
     page.get_by_text("Your role is read: it cannot change these rules.").wait_for()
     assert page.get_by_role("button", name="Sign out").count() == 0, "that is the proxy's"

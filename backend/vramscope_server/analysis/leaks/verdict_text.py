@@ -27,7 +27,7 @@ EXPLAINED: Final = 0.5
 LEAST_SHARE: Final = 0.01
 """Rise of the memory after a step, as a share of it, from which on growth that nobody is named for gets a badge."""
 
-_NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
+_NO_STEPS: Final = "No step has ended, so growth is unknown."
 
 KIND_WORDS: Final = {
     "growing": "graphs of earlier steps are kept",
