@@ -43,9 +43,9 @@ class Collector:
         self.send_every_ms = 0
         self.requests: list[str] = []
         self.posts = 0
-        """all that arrived, whatever the answer"""
+        """All batches that arrived, whatever the answer was."""
         self.stored: dict[tuple[str, int], wire_messages.Batch] = {}
-        """by identity, in order of their arrival: sent twice, it is stored once"""
+        """Stored batches by identity, in order of arrival. A batch that was sent twice is stored once."""
         self.twins = 0
         self.headers: list[dict[str, str]] = []
         self._let_go = threading.Event()

@@ -22,8 +22,8 @@ CALL_SECONDS = 0.5e-6
 SECONDS = 4 * NUMBER * CALL_SECONDS
 """Seconds that a scan may take."""
 WHOLE = 1.6
-"""times that: what was begun within it, a container of 2,000 elements or the tensors that are traced, ends behind it. C's calls are
-five times as dear on this clock as they are: in truth that is some 10 ms."""
+"""Factor on it, because a part that was begun is finished: a container of 2,000 elements, or the tensors that are traced. Calls of
+C take five times as long on this clock as in truth, where that is some 10 ms."""
 WAYS = {
     # Each once made one part of a scan run on.
     "one_list": lambda: [torch.empty(1) for _ in range(NUMBER)],
@@ -33,7 +33,7 @@ WAYS = {
     "nobody's": lambda: tee(torch.empty(1) for _ in range(NUMBER)),
 }
 OBJECTS = {"passed over": 0.0, "reached from variables": 1.0}
-"""seconds that a pass over all takes, for each"""
+"""Seconds of one pass over all objects, for each of them."""
 
 
 class Work:

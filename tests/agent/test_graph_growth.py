@@ -11,7 +11,7 @@ from vramscope.leaks.verdict.history import Observation, bytes_per_step, has_shr
 
 ROUNDS, LOOKS = 12, 4
 KEPT = 24
-"""looks that are remembered"""
+"""Number of remembered readings."""
 
 
 def seen(held_bytes: int, at: int) -> Observation:

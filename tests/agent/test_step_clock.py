@@ -40,7 +40,7 @@ def clock():
 
 
 clock_ahead = [0]
-"""nanoseconds"""
+"""Nanoseconds by which the clock is ahead."""
 
 
 def something_else_runs() -> None:

@@ -15,7 +15,7 @@ from vramscope.steps.clock import StepClock
 
 X = torch.ones(64, 32)
 SAVED = 64 * 256 * 4
-"""what the hidden layer gave"""
+"""Bytes of the hidden layer's output."""
 
 
 def network():

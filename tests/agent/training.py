@@ -97,7 +97,7 @@ class Arrived:
         return rows
 
     def phases(self) -> dict[str, int]:
-        """phase -> in how many steps it was seen"""
+        """Number of steps in which each phase was seen."""
         seen: defaultdict[str, int] = defaultdict(int)
         for row in self.rows("steps"):
             for phase in series.PHASES:

@@ -21,7 +21,7 @@ from vramscope_server.services import Services
 from vramscope_server.settings import Settings
 
 PATIENCE_SECONDS = 60
-"""for a server to come or to go: never so short that a busy machine fails a test"""
+"""Time for a server to start or to stop. It is long, so that a busy machine fails no test."""
 
 
 class RunningServer:

@@ -137,7 +137,7 @@ IN_FORCE = {
 }  # fmt: skip
 """What is shown of them beside the text that was given."""
 AS_TEXT = "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:8,>:0]"
-"""what was in force, as one text"""
+"""The settings in force, as one text."""
 
 
 def with_private_pool(answer: dict[str, Any], segments: int) -> dict[str, Any]:

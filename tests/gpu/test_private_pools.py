@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 
 MIB = 1 << 20
 SEEDS_BYTES = 4096
-"""at most: each graph's two numbers for random kernels lie in the common pool"""
+"""Most bytes that may differ: each graph has two numbers for random kernels in the common pool."""
 
 
 def test_what_a_graph_keeps_is_told_with_what_of_it_is_in_use() -> None:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import warm
 
 ANSWER_WITHIN_SECONDS = 600.0
-"""a loop takes one or two, transformers' imports ten more; a machine may be a tenth as fast"""
+"""Seconds for one process. A loop takes one or two and imports of transformers ten more; a machine may be ten times slower."""
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import child; child.main(sys.argv[2])"
 
 NO_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}

@@ -25,7 +25,7 @@ class Case:
     """``file.function``"""
     truth: Truth
     faults: frozenset[tuple[str, int]]
-    """file's name and line, of each line that is marked as at fault"""
+    """File name and number of each line that is marked as the fault."""
 
 
 @functools.cache

@@ -12,10 +12,10 @@ SHARE = 0.1
 MATERIAL_BYTES = 64 * 1024
 ROUNDING_BYTES = 512
 NODE_HEAP_BYTES = 1500
-"""of the host, a step: the nodes of even the smallest graph take more"""
+"""Bytes of host memory per step. The nodes of even the smallest graph take more."""
 
 MENDED = Truth(settles_bytes=16 * 1024)
-"""a mended loop may keep a number of its own a step"""
+"""A fixed loop may keep a number of its own per step."""
 
 Readings = list[dict[str, int]]
 Pairs = list[tuple[dict[str, int], dict[str, int]]]

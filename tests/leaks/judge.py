@@ -7,10 +7,10 @@ from corpus import Case
 from vramscope.protocol import messages
 
 SMALL_BYTES = 4096
-"""a difference that nobody would care about"""
+"""Difference in bytes that does not matter."""
 SHARE = 0.1
 ROUNDING_BYTES = {"cpu": 1, "cuda": 512}
-"""a tensor takes a multiple of that"""
+"""Bytes of which the size of each tensor is a multiple."""
 
 
 def faults(case: Case, scans: list[tuple[int, messages.Scan]], device: str) -> list[str]:

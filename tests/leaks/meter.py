@@ -40,16 +40,16 @@ class Reading:
     """At the start of one step, all other memory of earlier steps being gone."""
 
     steps: int
-    """done by then"""
+    """Steps done at this reading."""
     allocated_bytes: int
     peak_bytes: int
-    """since the reading before"""
+    """Peak since the reading before."""
     reserved_bytes: int
-    """the highest since the reading before; of the whole process"""
+    """Highest value since the reading before, of the whole process."""
     graphs: int
-    """that a backward was called for and of which a node still lives"""
+    """Number of graphs whose backward pass was called and of which a node is still alive."""
     heap_bytes: int
-    """of the host, as the C library has it"""
+    """Host memory in use, from the C library."""
 
 
 class Steps:

@@ -6,7 +6,7 @@ import dataclasses
 
 SHARE = 0.1
 SMALL_BYTES = 8192
-"""sixteen roundings of the allocator: a few scalars that a mended loop keeps otherwise"""
+"""Sixteen roundings of the allocator: a fixed loop may keep a few scalars."""
 
 
 @dataclasses.dataclass

@@ -36,7 +36,7 @@ class Row:
     peak: Promise | None = None
     growth: Promise | None = None
     replay: Replayed | None = None
-    """of the step that was recorded when the leak was found"""
+    """Replay of the step that was recorded when the leak was found."""
 
     @property
     def numbers(self) -> list[Promise]:

@@ -14,7 +14,7 @@ from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.trace.from_window import from_window
 
 SEGMENT_BYTES = 2 << 20
-"""the smallest that cudaMalloc is asked for"""
+"""Smallest size that is requested from cudaMalloc."""
 
 
 @dataclasses.dataclass
@@ -23,13 +23,13 @@ class Replayed:
 
     effect: LeakEffect | None
     reason: str
-    """where there is no effect"""
+    """Reason why there is no effect."""
     came_saved_bytes: int = 0
-    """the recorded peak of allocated bytes, less that of the mended loop"""
+    """Recorded peak of allocated bytes minus the peak of the fixed loop."""
     came_reserved_bytes: int = 0
-    """the mended loop's peak of reserved bytes"""
+    """Peak of reserved bytes of the fixed loop."""
     item_bytes: int = 0
-    """an item more or less is no miss"""
+    """Tolerance in bytes: one item more or less is no miss."""
 
     @property
     def allocated(self) -> Promise:

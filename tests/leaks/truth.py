@@ -21,29 +21,29 @@ class Truth:
     """One loop's label. Bytes are those of tensors, each storage once, without parameters, gradients, optimizer state."""
 
     kinds: tuple[str, ...] = ()
-    """of series.LEAK_KINDS, any of them is right; empty: the loop is innocent"""
+    """Kinds of ``series.LEAK_KINDS``, each of which is right. Empty: the loop has no leak."""
     holders: tuple[str, ...] = ()
-    """what the finding must name, any of them"""
+    """Names of which the finding must have one."""
     held_bytes: int | None = None
-    """held at each step's start, the same at all times"""
+    """Bytes retained at the start of each step, always the same."""
     bytes_each: int | tuple[int, ...] | None = None
     """Or bytes of one more item, which is added after ``every`` steps. A tuple has one entry a tensor."""
     every: int = 1
-    """optimizer steps; in a loop without an optimizer, calls of the model"""
+    """Optimizer steps for one more item. In a loop without an optimizer: calls of the model."""
     epoch: int = 0
-    """steps after which it is emptied, again and again; 0: it never is"""
+    """Number of steps after which the container is emptied, repeatedly. 0: never."""
     nodes: bool = False
-    """what grows is the host memory of autograd nodes, more than the tensors"""
+    """Whether the host memory of autograd nodes grows more than the tensors."""
     advice: str = ""
-    """words that the finding's fix must have, where not any fix will do"""
+    """Words that the fix must contain. Empty: any fix is right."""
     also: tuple[str, ...] = ()
-    """further findings that are right in this loop, each ``"kind name"``"""
+    """Further findings that are right in this loop, each ``"kind name"``."""
     why: str = ""
-    """of an innocent: what makes it look like a leak, and why it is none"""
+    """Why a loop without a leak looks like one, and why it is none."""
     settles_bytes: int = 0
-    """of an innocent: by so much its floor may rise for good reason, and no further"""
+    """Bytes by which the memory after a step may rise in a loop without a leak."""
     frameworks: bool = False
-    """needs transformers, lightning or torchmetrics"""
+    """Whether the loop needs transformers, lightning or torchmetrics."""
 
     @property
     def innocent(self) -> bool:

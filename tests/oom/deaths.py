@@ -52,23 +52,23 @@ class Death:
     env: dict[str, str] = field(default_factory=dict)
     survived: bool = False
     line: str = ""
-    """text of the line that asked"""
+    """Text of the source line that made the request."""
     phase: str | None = None
     module: str | None = None
-    """that asked; None: none is known, or it does not matter"""
+    """Module that made the request. None: it is unknown or does not matter."""
     node: str | None = None
-    """of autograd, the same"""
+    """Autograd node that made the request. None: it is unknown or does not matter."""
     kind: str = "pytorch"
     remedy: bool = True
-    """something is enough, and says so"""
+    """Whether a remedy is marked as enough."""
     source: str = ""
-    """from where the number of the first such remedy is; "": from anywhere"""
+    """Source of the number of the first such remedy. "": any source."""
     tried: bool = True
     """False: only its words are staged, so that no remedy can be tried"""
     in_suite: bool = True
     """False: it runs with ``python tests/oom/table.py`` alone, as it takes long"""
     killed: bool = False
-    """it does not end by itself: the record must have been written before"""
+    """Whether the process does not end by itself: its record is then written before it is killed."""
 
 
 DEATHS = [

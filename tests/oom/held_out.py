@@ -19,7 +19,7 @@ GPT = """
             return GPT2LMHeadModel(GPT2Config(**{"n_layer": 4, "n_embd": 256, "n_head": 4, "vocab_size": 1000,
                 "n_positions": 1024, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 2, **more}))
 """
-"""the beginning of a script that trains transformers' GPT-2, a small one"""
+"""Beginning of a script that trains a small GPT-2 of transformers."""
 
 HELD_OUT = [
     Death(

@@ -22,7 +22,7 @@ import warm  # noqa: E402
 from deaths import PRELUDE, Death  # noqa: E402
 
 TIMEOUT_SECONDS = 400
-"""of one process: what Trainer gathers on the host takes minutes where the cores are shared"""
+"""Seconds for one process. Trainer gathers data on the host, which takes minutes on shared cores."""
 
 
 def run(

@@ -165,7 +165,7 @@ def test_a_message_with_enough_numbers_has_a_cause() -> None:
 
 
 LINE = "2026-07-01 12:00:00 INFO step 17 loss 0.25\n"
-"""of a log"""
+"""A line of a log."""
 
 
 @pytest.mark.parametrize("behind", [0, 500_000])

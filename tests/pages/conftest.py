@@ -19,7 +19,7 @@ import sender
 from waiting import PATIENCE_SECONDS
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""the first that there is: the same engine, the shell without what a person's window needs (a quarter less CPU in all)"""
+"""Names of the browser; the first that exists is used. The shell has no windows and needs a quarter less CPU."""
 CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = [
     "--no-sandbox",

@@ -47,7 +47,7 @@ class Training:
     activations: int = int(21.5 * GIB)
     buffers: int = 96 * MIB
     growth: int = 0
-    """bytes that stay behind after each step"""
+    """Bytes that are retained after each step."""
     leaks: tuple[wire_messages.Leak, ...] | None = None
     """What a scan finds. None: the agent never scans."""
     not_scanned: str = ""

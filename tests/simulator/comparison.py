@@ -97,10 +97,10 @@ def segment_addresses(
     reserved = settings.reservation_bytes(answer["total_bytes"])
     addresses: list[int] = []
     stretches: dict[int, tuple[int, int]] = {}
-    """begin -> (end, bytes that have memory)"""
+    """End and mapped bytes of each segment, by its first address."""
     untouched = list(answer["untouched"])
     seen: list[int] = []
-    """reserved, and counted as such, before there was memory"""
+    """Addresses that are reserved, and counted as such, before they are mapped."""
 
     def tell(address: int) -> None:
         if address not in seen:

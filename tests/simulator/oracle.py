@@ -67,7 +67,7 @@ class Session:
         self.rank = [sorted(handles).index(handle) for handle in handles]
         self.delay_ns = 1000 * job["async_us"]
         self.guard_ns = job["guard_ns"]
-        """no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
+        """Shortest time between a check and an event that becomes ready. After less it is unknown whether malloc saw it."""
         self.scope_is_capture = job["scope_is_capture"]
         """In the scope of a pool pending frees are not processed."""
         self.reservation_bytes = job["reservation_bytes"]
@@ -79,15 +79,15 @@ class Session:
         self.pools: dict[int, Any] = {}
         self.tensors: dict[int, torch.Tensor] = {}
         self.foreign: dict[int, set[int]] = {}
-        """live item -> streams other than its own that use it"""
+        """Other streams that use each live item."""
         self.stream_of: dict[int, int] = {}
         self.pool_of: dict[int, int] = {}
         self.pending: dict[int, tuple[int, int]] = {}
-        """item -> when its events were recorded, between these two"""
+        """Earliest and latest time at which the events of each item were recorded."""
         self.rows: list[tuple[int, int, int, int, int]] = []
-        """op, item, size, stream, pool: a Program"""
+        """Operation, item, size, stream and pool of each line of a Program."""
         self.seen: list[tuple[int, ...] | None] = []
-        """address and statistics after it; None: it happens within the next operation"""
+        """Address and statistics after the operation. None: it happens within the next operation."""
         self.untouched: list[tuple[int, int]] = []
         """(num_device_alloc, where): addresses that were reserved then and had no memory yet; no history contains them"""
         self.broke = ""

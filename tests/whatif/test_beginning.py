@@ -25,7 +25,7 @@ MIB = 1 << 20
 CONFS = ("expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:8")
 NAMES = ("lengths", "cnn")
 STEPS = 3
-"""of the agent's first window"""
+"""Number of steps of the agent's first window."""
 
 
 @pytest.fixture(scope="module")

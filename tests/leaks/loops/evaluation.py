@@ -13,7 +13,7 @@ from truth import leaks
 from .models import FLOAT_BYTES, INDEX_BYTES, cross_entropy_bytes, loader, mlp, mlp_graph_bytes
 
 OUT = 10 * FLOAT_BYTES
-"""one row of what the model gives"""
+"""Bytes of one row of the model's output."""
 
 
 @leaks("growing-eval", holder="total", bytes_each=mlp_graph_bytes() + cross_entropy_bytes())

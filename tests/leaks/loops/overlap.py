@@ -347,7 +347,7 @@ def second_loss_not_used(device: str) -> None:
 
 
 MASKS = 64 * 64 * 64
-"""elements of a batch's masks"""
+"""Number of elements of a batch's masks."""
 
 
 @leaks("overlap", holder="masks", held_bytes=MASKS * FLOAT_BYTES, advice="used for the last time")

@@ -19,7 +19,7 @@ from .library import ProgressLog
 from .models import FLOAT_BYTES, INDEX_BYTES, Block, loader, mlp
 
 WEIGHTS = (128 * 256 + 256 + 256 * 10 + 10) * FLOAT_BYTES
-"""all parameters of ``mlp``"""
+"""Bytes of all parameters of ``mlp``."""
 
 
 def train_on(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
