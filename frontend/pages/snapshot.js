@@ -151,7 +151,7 @@ class SnapshotPage {
       { class: "page-head snapshot-head" },
       h("div", {}, h("a", { href: "/snapshots", class: "muted" }, "Snapshots"), h("h1", { class: "file-name" }, name)),
       h("span", { class: "spring" }),
-      h("button", { class: "button small quiet", type: "button", onclick: remove }, "Delete"),
+      h("button", { class: "button small", type: "button", onclick: remove }, "Delete"),
       h("div", { "data-trouble": true }, this.trouble),
     );
   }

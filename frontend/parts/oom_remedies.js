@@ -58,7 +58,7 @@ function row(remedy, code) {
       remedy.run_id ? h("a", { href: `/runs/${encodeURIComponent(remedy.run_id)}` }, remedy.what) : remedy.what,
       h("span", { class: "below remedy-cost" }, `Costs: ${remedy.cost}`),
     ),
-    h("td", { class: "number" }, sized(remedy.saves_bytes, { short: true })),
+    h("td", { class: "number saves" }, sized(remedy.saves_bytes, { short: true })),
     h("td", {}, h("span", { class: `chip ${kind}` }, words)),
     h("td", { class: "cost" }, remedy.cost),
     h(

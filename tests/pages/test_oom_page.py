@@ -163,6 +163,18 @@ def recording_of(name: str) -> wire_messages.Piece:
     )
 
 
+def test_a_narrow_page_has_each_remedy_above_its_saving(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=5)
+    sent(server, training.run, box("aaaa000000000009"))
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{training.run}/oom")
+    first = page.locator(".oom-remedies tr[data-enough=true]").first
+    remedy, saving = first.locator("th").bounding_box(), first.locator(".saves").bounding_box()
+    assert remedy["x"] == saving["x"] and remedy["width"] > 300
+    assert remedy["y"] + remedy["height"] <= saving["y"]
+
+
 def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     server = own_server()
     training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
