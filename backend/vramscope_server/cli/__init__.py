@@ -187,7 +187,7 @@ def check(
         str | None, typer.Option(help="Run whose peak allocated must not be exceeded", metavar="RUN")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, max=1000, help="Allowed excess over the baseline, in percent")
+        float, typer.Option(min=0, max=1000, help="Percent by which the baseline may be exceeded", metavar="PERCENT")
     ] = 1.0,
     skip: Annotated[
         list[str] | None, typer.Option(help="Skip finished, oom or leaks (repeatable)", metavar="CHECK")
@@ -227,7 +227,7 @@ def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = Fals
 def oom(
     run: Annotated[str | None, typer.Argument(help="Run id, unique id prefix, or name", metavar="[RUN]")] = None,
     message: Annotated[
-        str | None, typer.Option(help="Explain an error message from a file instead (- = standard input)")
+        str | None, typer.Option(help="Explain this error text or log instead (- = standard input)", metavar="FILE")
     ] = None,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown for an issue; long paths are shortened")
@@ -316,11 +316,11 @@ def predict(
 
 @app.command()
 def snapshot(
-    file: Annotated[Path, typer.Argument(help="File of torch.cuda.memory._dump_snapshot(), plain or .gz")],
+    file: Annotated[Path, typer.Argument(help="File of torch.cuda.memory._dump_snapshot(), or .gz", metavar="FILE")],
     server: Annotated[
         str | None, typer.Option(help="Upload to this server and print the page's address (default: read locally)")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write one self-contained page to this file")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained page", metavar="FILE")] = None,
     as_json: Json = False,
 ) -> None:
     """Summarize a snapshot file: peak, source lines, fragmentation."""

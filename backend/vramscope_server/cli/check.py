@@ -27,7 +27,7 @@ _MARKS: Final = {
     None: Text("unknown", style="yellow"),
 }
 _PEAKS: Final[tuple[Literal["peak_allocated", "peak_reserved"], ...]] = ("peak_allocated", "peak_reserved")
-_COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
+_COLUMNS: Final = (Column(""), Column("CHECK"), Column("FOUND"), Column("AT MOST", number=True))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _oom(run: RunInFull) -> Check:
             return Check("oom", True, "no CUDA device was used")
         return Check("oom", None, UNKNOWN)
     words = "once" if times == 1 else f"{count(times)} times"
-    return Check("oom", times == 0, f"out of memory {words}" if times else "never")
+    return Check("oom", times == 0, f"out of memory {words}" if times else "none")
 
 
 def _peak(run: RunInFull, name: Literal["peak_allocated", "peak_reserved"], limit_bytes: int) -> Check:

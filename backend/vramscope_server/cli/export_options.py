@@ -13,5 +13,7 @@ Runs = Annotated[
 ]
 TableName = Annotated[str, typer.Option(help="Table to write (default: list all tables)", metavar="NAME")]
 FileFormat = Annotated[TableFile, typer.Option("--format", help="Format of the file")]
-OutFile = Annotated[str | None, typer.Option(help="File to write (default: RUN-TABLE.FORMAT; - = standard output)")]
+OutFile = Annotated[
+    str | None, typer.Option(help="File to write (default: RUN-TABLE.FORMAT; - = standard output)", metavar="FILE")
+]
 RankNumber = Annotated[int | None, typer.Option(help="Rank of the steps (default: all)")]
