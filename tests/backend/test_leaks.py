@@ -468,7 +468,7 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
     server.send(agent, scan(gathered, step=413), sequence=2)
     leaks = leaks_of(server, agent)
     assert "keeps 100 tensors until it is emptied after 100 batches. It retains" in leaks["verdict"]["sentence"]
-    assert leaks["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
+    assert leaks["leaks"][0]["kind_words"] == "tensors are collected, and freed together"
 
 
 def test_what_may_be_emptied_yet_has_an_end_under_a_condition(server: RunningServer) -> None:

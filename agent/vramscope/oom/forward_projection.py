@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIKE_THE_OUTPUT: Final = 3
 """Tensors as large as the model's output that a loss and the beginning of its backward make: log-softmax and two gradients."""
 LOSS_NUMBER_BYTES: Final = 4
-"""At least: a loss is computed in 32 bits."""
+"""Lower bound: a loss is computed in 32 bits."""
 SOFTMAXES: Final = ("cross_entropy", "log_softmax")
 """Functions of torch.nn.functional that allocate the first of these, in the precision in which they compute."""
 NEARLY: Final = 0.9

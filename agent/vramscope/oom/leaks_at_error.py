@@ -31,7 +31,7 @@ NAMED_SHARE: Final = 0.5
 
 
 class LeaksAtError:
-    """One a session.
+    """Scans for leaks at an out-of-memory error. One per session.
 
     detector   the leak detector; None where there is none
     """
@@ -108,7 +108,7 @@ class LeaksAtError:
         return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:
-        """In an evaluation, in which no step ends: all used bytes without an owner. 0 elsewhere."""
+        """Return all used bytes without an owner in an evaluation, where no step ends. 0 elsewhere."""
         if owned is None or self._clock.phase != EVAL:
             return 0
         return max(0, counters.get("active_bytes.all.current", 0) - sum(owned.owned_bytes.values()))

@@ -76,7 +76,7 @@ class Owned(NamedTuple):
 
 
 class RecordBuilder:
-    """One a session.
+    """Builds the record of an out-of-memory error. One per session.
 
     processes           processes on a device
     leaks, techniques   findings of the session so far

@@ -37,7 +37,7 @@ MEMORY_TYPES: Final = ("OutOfMemoryError", "MemoryError")
 
 
 class OomRecorder:
-    """One a session.
+    """Records out-of-memory errors. One per session.
 
     keep          writes a batch to the disk at once: ``keep(messages) -> bool``; False where that failed
     put           puts a message into the ring

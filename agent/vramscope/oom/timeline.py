@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """One a session.
+    """Collects what was sampled before an error. One per session.
 
     roots    models that train, as far as they are known
     losses   columns of the loss since a time

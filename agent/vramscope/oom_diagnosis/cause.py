@@ -160,7 +160,7 @@ class Missing(Enum):
     PARTS = auto()
     """The need exceeds the available memory; of what it consists is not known."""
     LARGER_THAN_DEVICE = auto()
-    """Of a text: the request alone is larger than the device."""
+    """The request in a text is larger than the device."""
     WORKER_NOT_KILLED = auto()
     """A DataLoader worker ended, but Linux has ended no process."""
 

@@ -76,7 +76,7 @@ def forward_rest_bytes(facts: Facts) -> int | None:
 
 
 def outgrew_bytes(facts: Facts, estimate: Estimate | None) -> int:
-    """By how much a step with a larger input exceeded the last complete one, where the rest of its forward is not known.
+    """Bytes by which a step with a larger input exceeded the last complete one, if the rest of its forward is unknown.
 
     0 elsewhere.
     """

@@ -44,7 +44,7 @@ class Estimate:
     working_bytes: int | None
     """Bytes that scale with the batch; None: how much was still to come is not known."""
     error_bytes: int
-    """By how much working_bytes may be too small."""
+    """Bytes by which ``working_bytes`` may be too small."""
     low_bytes: int
     likely_bytes: int
     """Need of the whole step without error and margin; ``low_bytes`` where that is not known."""

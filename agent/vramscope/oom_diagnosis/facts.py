@@ -31,15 +31,15 @@ class Facts:
     outside_bytes: int | None = None
     """Device memory of this process that PyTorch did not reserve."""
     outside_pytorch_bytes: int | None = None
-    """Of a text: device memory that is neither free, nor PyTorch's, nor of a process that the text names."""
+    """Device memory that is neither free, nor PyTorch's, nor of a process that the text names. Known from texts only."""
     from_text: bool = False
     """The facts come from a text alone."""
     certain: bool = True
     """False: other errors use the same text."""
     later_exception: str = ""
-    """Of a text: class of another exception with which a later traceback ends."""
+    """Class of another exception with which a later traceback of a text ends."""
     no_size: bool = False
-    """Of a text: the request is larger than an exabyte."""
+    """The request in a text is larger than an exabyte."""
     fragmentation_setting: str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     """Setting against fragmentation that version and backend know; empty where there is none."""
     software: str = "CUDA"
@@ -87,7 +87,7 @@ class Facts:
     input_shape_before: tuple[int, ...] = ()
     """Shape in the last complete step. Both shapes are empty where one is not known."""
     input_sizes: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """Of earlier steps: the input's shape, and by how much forward and backward raised the allocated bytes."""
+    """Input shapes of earlier steps, and bytes that forward and backward added to the allocated memory."""
     scales_with_length: bool = False
     """Activations are proportional to the length of a row: nothing has a value for each pair of tokens."""
     peak_now_bytes: int | None = None
@@ -154,7 +154,7 @@ class Facts:
 
     @property
     def shortfall_bytes(self) -> int | None:
-        """By how much the request exceeds what could still be reserved."""
+        """Bytes by which the request exceeds what could still be reserved."""
         available = self.available_bytes
         if available is None or self.asked_bytes is None or self.reserved_bytes is None:
             return None

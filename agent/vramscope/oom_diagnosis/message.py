@@ -98,7 +98,7 @@ class Message:
         return self.kind != "unknown"
 
     def as_dict(self) -> MessageFields:
-        """For JSON."""
+        """Return the fields for JSON."""
         return {
             "kind": self.kind,
             "text": self.text,

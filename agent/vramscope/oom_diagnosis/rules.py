@@ -49,7 +49,7 @@ CONTEXT_BYTES: Final = 1 << 30
 CONTEXT_SHARE: Final = 0.05
 """The same as a share of the device, with what the driver keeps for itself."""
 MOSTLY_FREE: Final = 0.5
-"""With a larger share of the device free, a CUDA call without memory meant the host's memory."""
+"""Share of the device. If more is free, a CUDA call without memory meant the host's memory."""
 
 
 def cause_of(facts: Facts, estimate: Estimate | None) -> Cause:
@@ -99,7 +99,7 @@ def _refused_by_fraction(facts: Facts, estimate: Estimate | None) -> Cause | Non
 
 
 def _larger_than_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    """Of a text: whatever else was in use, no setting makes room for this request."""
+    """The request in a text is larger than the device: no setting makes room for it."""
     if facts.from_text and (facts.no_size or (facts.asked_bytes or 0) > (facts.total_bytes or facts.asked_bytes or 0)):
         return Cause(CauseKind.UNKNOWN, NotKnown(Missing.LARGER_THAN_DEVICE))
     return None
@@ -112,7 +112,7 @@ def _too_few_numbers(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _free_was_enough(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    """Of a text: the request is smaller than what was free. Neither fragmentation nor the training's own need explains that."""
+    """The request in a text is smaller than the free memory. Neither fragmentation nor the training explains that."""
     if facts.from_text and facts.limit_bytes is None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0):
         return Cause(CauseKind.UNKNOWN, NotKnown(Missing.FREE_WAS_ENOUGH, facts.available_bytes))
     return None
@@ -317,7 +317,7 @@ def _fits_in_one_block(facts: Facts, estimate: Estimate | None) -> bool:
 
 
 def _wanted_more(facts: Facts, likely: int) -> int:
-    """By how much this step wants more than the first ones, growth left out: a larger batch does."""
+    """Bytes that this step needs in addition to the first ones, without growth: because of a larger batch, say."""
     if facts.peak_at_first_bytes is None or facts.growth_bytes is None:
         return 0
     return likely - facts.growth_bytes - facts.peak_at_first_bytes

@@ -50,7 +50,7 @@ class NotedWeight(NamedTuple):
 
 
 class HandSteps:
-    """Of one session, until an optimizer steps.
+    """Finds the steps of a loop that updates its weights by hand, until an optimizer steps. One per session.
 
     roots   modules whose parameters are noted: a live view (a weak set). While there is none, other weights are.
     """

@@ -228,13 +228,13 @@ class LoopHooks:
             clock.inputs(args, kwargs)
 
     def before_training_step(self, module: torch.nn.Module) -> None:
-        """For a framework whose training step is no call of a module: its forward is about to begin."""
+        """Begin the forward pass of a framework whose training step is no call of a module."""
         self._forward_begins()
         if self.graphs is not None and not self.clock.is_control_step and self.clock.is_training_thread():
             self.timed(self.graphs.before_forward, module.training)
 
     def end_epoch(self) -> None:
-        """For a framework that says when an epoch of the training is over."""
+        """End an epoch. Called by frameworks that report it."""
         if self.graphs is not None and self.clock.is_training_thread():
             self.timed(self.graphs.end_epoch)
 

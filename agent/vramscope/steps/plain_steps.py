@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlainSteps:
-    """Of one session.
+    """Runs the plain steps of one session, without the hooks.
 
     listen          puts the hooks of optimizers in place; returns functions that remove them
     end_step        called at the end of a group's last step
@@ -56,7 +56,7 @@ class PlainSteps:
         self._sequence: Callable[[], int] = lambda: 0
         """Number of autograd's next operation on this thread."""
         self._at_end = 0
-        """That number at the end of the newest step."""
+        """Number of autograd's next operation at the end of the newest step."""
         self.are_running = False
         """True while the hooks are absent."""
 

@@ -18,7 +18,7 @@ OUTSIDE: Final = -1
 
 
 class BackwardPatch:
-    """In front of both, for one session; ``loss.backward()`` calls the first of them by name."""
+    """Patches of ``torch.autograd.backward`` and ``grad`` for one session. ``loss.backward()`` calls the former by name."""
 
     def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks

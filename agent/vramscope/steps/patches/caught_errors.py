@@ -25,7 +25,7 @@ TOLD: Final = "_vramscope_told"
 
 
 class CaughtErrors:
-    """Of one session. ``tell(error, in_except=True)`` is called once for each that is being handled; none is kept.
+    """Reports errors that the program catches, for one session. Calls ``tell(error, in_except=True)`` once for each and keeps none.
 
     A hook asks ``if sys.exc_info()[1] is not None: caught.look()``: 0.1 µs, and in nearly all steps no call of Python's own.
     """

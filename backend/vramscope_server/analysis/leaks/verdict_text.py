@@ -27,7 +27,7 @@ EXPLAINED: Final = 0.5
 LEAST_SHARE: Final = 0.01
 """Rise of the memory after a step, as a share of it, from which on growth that nobody is named for gets a badge."""
 
-_NO_STEPS: Final = "No step has ended, so growth is unknown."
+_NO_STEPS: Final = "No optimizer step has ended, so growth is unknown."
 
 KIND_WORDS: Final = {
     "growing": "graphs of earlier steps are kept",
@@ -48,7 +48,7 @@ AT_THE_END: Final = "at the end of its step (del)"
 AFTER_LAST_USE: Final = "after its last use within the step"
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing", "idle-optimizer")
 """Of these there is as much in each step."""
-GATHERED_WORDS: Final = "tensors are gathered, and let go together"
+GATHERED_WORDS: Final = "tensors are collected, and freed together"
 """The same of tensors that were seen to be emptied."""
 ON_HOST_WORDS: Final = "kept on the host"
 """The same of what a training on a card keeps in the host's memory."""
