@@ -25,7 +25,7 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
-from vramscope.oom.weight_copies import named_copies
+from vramscope.oom.weight_copies import named_copies, named_tensors
 from vramscope.process import identity, terminal
 from vramscope.process.exception_place import note_exception
 from vramscope.process.forks import unwatch_forks, watch_forks
@@ -131,9 +131,8 @@ class SessionParts:
         loss: LossWatch | None = None
         if settings.loss:
             loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots))
-            self._hooks.loss = loss
+            self._loss = self._hooks.loss = loss
             self._clock.subscribe(loss)
-            self._loss = loss
         if (part := current_part()) is not None:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
@@ -153,6 +152,7 @@ class SessionParts:
                 on_window=self._sampler.fragments.learn,
                 other_is_open=lambda: self._profiler is not None and self._profiler.is_open,
                 copies_of=named_copies,
+                in_variables=named_tensors,
             )
         self._profiler = ProfileRecorder(
             self._clock,
@@ -214,8 +214,8 @@ class SessionParts:
         self._lifecycle.begin()
         watch_forks(self)
         self.live = True
-        ended = "" if before is None else f" (run '{before.name}' has ended)"
         if sends:
+            ended = "" if before is None else f" (run '{before.name}' has ended)"
             terminal.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
 
     @guarded("attach")
@@ -397,4 +397,4 @@ class SessionParts:
         return self._highest.peak_bytes(self._clock.counters)
 
     def _peak_of(self, device: int) -> int:
-        return next((counter.peak_now() for counter in self._clock.counters if counter.device == device), 0)
+        return next((one.peak_now() for one in self._clock.counters if one.device == device), 0)

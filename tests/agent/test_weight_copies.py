@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections import Counter
 from typing import Any
 
@@ -45,6 +46,13 @@ def test_an_average_is_named_by_its_attribute(model: nn.Module) -> None:
     [(name, tensors)] = found(model)
     assert re.fullmatch(r"average\.shadow \(test_weight_copies\.py:\d+\)", name) and tensors == 4
     del average
+
+
+def test_a_module_does_not_hide_later_variables(model: nn.Module) -> None:
+    modules = sys  # leads to every module, more than are opened
+    checkpoint = {"model": copy.deepcopy(model.state_dict())}
+    assert [name.partition(" ")[0] for name, _ in found(model)] == ["checkpoint['model']"], modules
+    del checkpoint
 
 
 def test_globals_lists_and_closures_lead_to_copies(model: nn.Module) -> None:

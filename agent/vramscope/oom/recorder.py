@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vramscope.oom import batch_rows_from_stack, error_chain, error_stack, forward_progress, observer, other_models
 from vramscope.oom.bystander import Bystander
@@ -17,16 +17,14 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.record_pieces import messages_of
 from vramscope.oom.trigger import OomTrigger
-from vramscope.oom_diagnosis.cause import CauseKind
-from vramscope.oom_diagnosis.diagnosis import diagnose
-from vramscope.oom_diagnosis.evidence import facts_of_record
-from vramscope.oom_diagnosis.message import Message
-from vramscope.oom_diagnosis.other_processes import words_of
-from vramscope.oom_diagnosis.parse_message import parse
 from vramscope.process import terminal
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol.oom_record import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, OomRecord
 from vramscope.steps.clock import StepClock
+
+if TYPE_CHECKING:
+    from vramscope.oom_diagnosis.diagnosis import Diagnosis
+    from vramscope.oom_diagnosis.message import Message
 
 MOST_RECORDS: Final = 16
 """Limit of a session. A loop that runs out of memory in every step is only counted from then on."""
@@ -34,6 +32,28 @@ MOST_TEXT: Final = 4000
 MOST_PARSED: Final = 1 << 20
 """Characters of an error that ended the run."""
 MEMORY_TYPES: Final = ("OutOfMemoryError", "MemoryError")
+
+
+def _parsed(text: str, error_type: str) -> Message:
+    """Parse an error's text. The diagnosis is imported with the first error: it takes 30 ms, and most runs have none."""
+    from vramscope.oom_diagnosis.parse_message import parse
+
+    return parse(text, error_type)
+
+
+def _diagnosed(record: OomRecord, message: Message | None = None) -> Diagnosis:
+    from vramscope.oom_diagnosis.diagnosis import diagnose
+    from vramscope.oom_diagnosis.evidence import facts_of_record
+
+    return diagnose(facts_of_record(record, message))
+
+
+def _other_process(record: OomRecord, diagnosis: Diagnosis) -> str:
+    """Return a sentence about the other process, if one is the cause; else ""."""
+    from vramscope.oom_diagnosis.cause import CauseKind
+    from vramscope.oom_diagnosis.other_processes import words_of
+
+    return words_of(record.neighbours or ()) if diagnosis.kind is CauseKind.OTHER_PROCESS else ""
 
 
 class OomRecorder:
@@ -142,7 +162,7 @@ class OomRecorder:
 
         PyTorch's allocator does not report errors of a library or of the host's memory.
         """
-        message = parse(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
+        message = _parsed(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
         if message.kind == "pytorch" or not message.is_known or not message.certain or self._records >= MOST_RECORDS:
             return
         before = self._open
@@ -207,7 +227,7 @@ class OomRecorder:
         unknown = None
         for known in error_chain.chain_of(error):
             kind = type(known).__name__
-            message = parse(self._hide(str(known)[:MOST_PARSED]), kind)
+            message = _parsed(self._hide(str(known)[:MOST_PARSED]), kind)
             if message.is_known and (message.certain or kind in MEMORY_TYPES):
                 return known, message
             is_torchs = type(known).__module__.partition(".")[0] == "torch"
@@ -228,7 +248,7 @@ class OomRecorder:
 
     def ended_with(self, error_type: str, error_line: str) -> None:
         """The same where only the first line is known: a notebook's cell, a framework's report."""
-        message = parse(self._hide(error_line), error_type)
+        message = _parsed(self._hide(error_line), error_type)
         record = self._open
         if record is not None and (message.is_known or error_type in MEMORY_TYPES):
             self._reported = record
@@ -262,7 +282,7 @@ class OomRecorder:
         """Print one line about the first error that was caught. Not on the training's thread, where it is found."""
         record, self._first_caught = self._first_caught, None
         if record is not None:
-            sentence = diagnose(facts_of_record(record)).sentence
+            sentence = _diagnosed(record).sentence
             line = f"the training caught an out-of-memory error. {sentence} {self._url}/oom"
             terminal.say_once(f"caught {record.record}", line, every_rank=True)
 
@@ -304,10 +324,10 @@ class OomRecorder:
 
     def _print(self, record: OomRecord, message: Message) -> None:
         """Print the diagnosis below the traceback."""
-        diagnosis = diagnose(facts_of_record(record, message))
+        diagnosis = _diagnosed(record, message)
         self.verdict = diagnosis.sentence
         terminal.say_once(f"oom {record.record}", diagnosis.sentence, every_rank=True)
-        if diagnosis.kind is CauseKind.OTHER_PROCESS and (who := words_of(record.neighbours or ())):
+        if who := _other_process(record, diagnosis):
             terminal.say_once(f"oom others {record.record}", who, every_rank=True)
         if diagnosis.first_aid:  # alone on its line: it may be a setting to copy
             terminal.say_once(f"oom fix {record.record}", diagnosis.first_aid, every_rank=True)

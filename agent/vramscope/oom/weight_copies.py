@@ -6,10 +6,11 @@ A dict is a copy if it has parameters of the model by name and shape. Sizes alon
 
 from __future__ import annotations
 
+import types
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.holders.line_search import attribute_kept_at, name_kept_at
 from vramscope.leaks.holders.user_code import own_codes
@@ -38,10 +39,44 @@ def named_copies(weights: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.T
 
     A variable is named with its line: ``checkpoint['model'] (train.py:22)``. Runs none of the user's code.
     """
+    found: list[tuple[str, torch.Tensor]] = []
+    for opened in _opened():
+        kind = type(opened.value)
+        tensors = list(copies_by_name(weights, [opened.value])) if kind in DICTS else []  # type: ignore[list-item]
+        if tensors:
+            name = _spoken(opened.root, opened.path)
+            found += [(name, tensor) for tensor in tensors]
+            opened.children.clear()
+    return found
+
+
+def named_tensors() -> list[torch.Tensor]:
+    """Return tensors that variables of the program lead to, each as often as it is referred to."""
     import torch
 
-    leaves = (*ATOMS, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type)
-    found: list[tuple[str, torch.Tensor]] = []
+    return [
+        one
+        for opened in _opened()
+        for one in (opened.value, *(child for _, child in opened.children))
+        if issubclass(type(one), torch.Tensor)
+    ]
+
+
+class _Opened(NamedTuple):
+    """A container or an object that a variable leads to."""
+
+    root: Root
+    path: str
+    value: object
+    children: list[tuple[str, Any]]
+    """What it refers to, by labels. Whoever clears the list ends the search there."""
+
+
+def _opened() -> Iterator[_Opened]:
+    """Yield what variables lead to, up to DEPTH, and not through modules: those of the user are searched by themselves."""
+    import torch
+
+    leaves = (*ATOMS, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType)
     known: set[int] = set()
     shapes: Shapes = {}
     for group in roots():
@@ -58,18 +93,12 @@ def named_copies(weights: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.T
                 if type_info.module_of(kind).partition(".")[0] == "torch":
                     continue
                 known.add(id(value))
-                tensors = list(copies_by_name(weights, [value])) if kind in DICTS else []  # type: ignore[list-item]
-                if tensors:
-                    name = _spoken(root, path)
-                    found += [(name, tensor) for tensor in tensors]
-                elif depth < DEPTH:
-                    inner = [
-                        (one, path + label, depth + 1) for label, one in islice(children(value, shapes), MOST_CHILDREN)
-                    ]
-                    opened += bool(inner)
-                    waiting += reversed(inner)
+                inner = list(islice(children(value, shapes), MOST_CHILDREN)) if depth < DEPTH else []
+                one = _Opened(root, path, value, inner)
+                yield one
+                opened += bool(one.children)
+                waiting += [(child, path + label, depth + 1) for label, child in reversed(one.children)]
             room -= opened
-    return found
 
 
 def _spoken(root: Root, path: str) -> str:

@@ -15,6 +15,7 @@ import __future__
 import ast
 import functools
 import inspect
+import linecache
 import re
 import sys
 import textwrap
@@ -181,16 +182,17 @@ _made: dict[CodeType, CodeType | None] = {}
 def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeType | None:
     """Return the function's code with calls of :data:`MARK`'s attributes in it; None if it cannot be made."""
     plain = function.__code__
-    try:
-        lines, first = inspect.getsourcelines(plain)
-    except (OSError, TypeError):
-        return None
-    # Keep the indentation of the file, so that a traceback marks the same columns.
-    indented = lines[0][:1].isspace()
-    text = "\n" * (first - 1 - indented) + ("if 1:\n" if indented else "") + "".join(lines)
-    try:
-        definition, again = _definition(text), _definition(text)  # parsing again is faster than a copy
-    except SyntaxError:
+    for source in (_lines_with_code, inspect.getsourcelines):
+        try:
+            lines, first = source(plain)
+            # Keep the indentation of the file, so that a traceback marks the same columns.
+            indented = lines[0][:1].isspace()
+            text = "\n" * (first - 1 - indented) + ("if 1:\n" if indented else "") + "".join(lines)
+            definition, again = _definition(text), _definition(text)  # parsing again is faster than a copy
+            break
+        except (OSError, TypeError, SyntaxError):
+            pass
+    else:
         return None
     if definition is None or again is None or definition.decorator_list or _mangles(definition, text):
         return None
@@ -205,6 +207,24 @@ def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeTyp
     if sys.version_info >= (3, 11):
         made = made.replace(co_qualname=plain.co_qualname)
     return made
+
+
+def _lines_with_code(code: CodeType) -> tuple[list[str], int]:
+    """Return a function's lines up to the last one with code, and the number of the first.
+
+    ``inspect`` finds the end by the tokenizer, which takes 2 ms a function. Raises OSError where Python does not know the ends of
+    statements (before 3.11), or has no source text.
+    """
+    if sys.version_info < (3, 11):
+        raise OSError("the ends of statements are not known")
+    last, waiting = 0, [code]
+    while waiting:
+        one = waiting.pop()
+        last = max(last, *(end or 0 for _, end, _, _ in one.co_positions()))
+        waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    if not (lines := linecache.getlines(code.co_filename)):
+        raise OSError("no source text")
+    return lines[code.co_firstlineno - 1 : last], code.co_firstlineno
 
 
 _FUTURE_FLAGS: Final = functools.reduce(

@@ -55,7 +55,7 @@ class WindowRecorder(StepListener):
     roots, optimizers   for the names of modules, their tensors and their state
     on_window       called on the agent's own thread with each packed window
     other_is_open   returns whether a profile is being recorded, because only one of both may be open
-    copies_of       as in UntrackedModels
+    copies_of, in_variables   as in UntrackedModels
     """
 
     order = Order.RECORDING
@@ -73,6 +73,7 @@ class WindowRecorder(StepListener):
         most_events: int = MAX_EVENTS,
         other_is_open: Callable[[], bool] = lambda: False,
         copies_of: CopiesOf = lambda _: (),
+        in_variables: Callable[[], Iterable[torch.Tensor]] = lambda: (),
     ) -> None:
         import torch
 
@@ -98,7 +99,7 @@ class WindowRecorder(StepListener):
         """The window that is being recorded."""
         self._off = False
         self._first_call = FirstForward(clock, self._forward_begins)
-        self._untracked_models = UntrackedModels(roots, optimizers, copies_of)
+        self._untracked_models = UntrackedModels(roots, optimizers, copies_of, in_variables)
         self._all_or_nothing = DisableOnError(self._failed)
 
     @property

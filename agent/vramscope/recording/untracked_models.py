@@ -1,5 +1,9 @@
 """Models and optimizers on a GPU that take no part in steps: a teacher, an average of the weights, an optimizer that wraps
-another (SAM)."""
+another (SAM).
+
+Finding them takes a visit of all objects of the process. It is left out where the allocator proves that there are none: what
+PyTorch has handed out is, to the byte, the tensors that are known.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from vramscope.process import type_info
 from vramscope.process.gc_pause import collector_paused
-from vramscope.process.live_objects import living
+from vramscope.process.live_objects import living, with_subclasses
+from vramscope.recording.explained_memory import is_explained, tensors_of
 from vramscope.recording.weak_members import WeakMembers
 from vramscope.steps.root_modules import outermost_modules
 
@@ -19,6 +25,9 @@ MAX_SWEEPS: Final = 2
 """Maximum number of sweeps in a session."""
 
 
+TORCHS_OPTIMIZERS: Final = "torch.optim"
+"""Package of optimizers whose steps PyTorch's global hooks report. Others may wrap one of them."""
+
 CopiesOf: TypeAlias = "Callable[[Mapping[str, torch.Tensor]], Iterable[tuple[str, torch.Tensor]]]"
 
 
@@ -27,6 +36,7 @@ class UntrackedModels:
 
     roots, optimizers   those that are known already
     copies_of           returns (variable, tensor) of the copies of these parameters, given by name
+    in_variables        returns the tensors that the program's variables lead to
     """
 
     def __init__(
@@ -34,8 +44,10 @@ class UntrackedModels:
         roots: Collection[torch.nn.Module],
         optimizers: Collection[torch.optim.Optimizer],
         copies_of: CopiesOf = lambda _: (),
+        in_variables: Callable[[], Iterable[torch.Tensor]] = lambda: (),
     ) -> None:
         self.copies_of = copies_of
+        self._in_variables = in_variables
         self._roots = roots
         self._known_optimizers = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -45,10 +57,15 @@ class UntrackedModels:
         self._just_swept = False
 
     def sweep(self) -> None:
-        """Search all objects: 80 ms with 330,000 of them (libraries imported), nearly all of it for visiting each."""
+        """Search all objects, unless there can be no untracked model.
+
+        With 330,000 objects (libraries imported) it takes 70 ms of processor time, nearly all of it for visiting each.
+        """
         import torch
 
         self._sweeps, self._just_swept = self._sweeps + 1, True
+        if not self._may_exist():
+            return
         with collector_paused():
             found = living(torch.nn.Module, torch.optim.Optimizer)
             optimizers = [thing for thing in found if issubclass(type(thing), torch.optim.Optimizer)]
@@ -72,3 +89,18 @@ class UntrackedModels:
             for module in others
             if any(parameter.is_cuda and id(parameter) not in known for parameter in module.parameters())
         )
+
+    def _may_exist(self) -> bool:
+        """Return whether memory is allocated that no known tensor explains, or an optimizer is not PyTorch's own."""
+        import torch
+
+        if any(map(_was_made, with_subclasses(torch.optim.Optimizer))):
+            return True
+        return not is_explained(lambda: tensors_of(self._roots, self._known_optimizers), self._in_variables)
+
+
+def _was_made(kind: type) -> bool:
+    """Return whether there has been an optimizer of this class, which is not PyTorch's: its ``step`` is wrapped then."""
+    step = type_info.namespace(kind).get("step")
+    is_torchs = type_info.module_of(kind).startswith(TORCHS_OPTIMIZERS)
+    return not is_torchs and getattr(step, "hooked", False) is True

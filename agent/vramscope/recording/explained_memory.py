@@ -1,0 +1,73 @@
+"""Whether known tensors explain all memory that PyTorch has handed out on the GPU, to the byte.
+
+Then no other tensor on a GPU exists, so that nothing has to be searched for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from vramscope.memory.peak_counters import share_peak_counters
+
+if TYPE_CHECKING:
+    import torch
+
+
+def is_explained(*sources: Callable[[], Iterable[torch.Tensor]]) -> bool:
+    """Return whether the tensors of the first sources take exactly the bytes that were requested from PyTorch.
+
+    A source is called only if those before it do not explain all. About 1 µs a tensor. False also if anything is unknown: a
+    tensor that is no ordinary one, or a PyTorch that does not count requested bytes.
+    """
+    requested = _requested_bytes()
+    known: dict[int, int] = {}
+    for source in sources:
+        for tensor in source():
+            storage = _storage_on_gpu(tensor)
+            if storage is None:
+                return False
+            address, size = storage
+            known[address] = size
+        if sum(known.values()) == requested:
+            return True
+    return False
+
+
+def tensors_of(
+    models: Collection[torch.nn.Module], optimizers: Collection[torch.optim.Optimizer]
+) -> Iterator[torch.Tensor]:
+    """Yield the parameters of models, their gradients and buffers, and the state of optimizers."""
+    import torch
+
+    for model in list(models):
+        for parameter in model.parameters():
+            yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
+        yield from model.buffers()
+    for optimizer in list(optimizers):
+        for state in list(optimizer.state.values()):
+            if isinstance(state, dict):
+                yield from (one for one in list(state.values()) if isinstance(one, torch.Tensor))
+
+
+def _requested_bytes() -> int | None:
+    """Return the bytes that the program has requested and not freed, on all devices; None if PyTorch does not count them."""
+    import torch
+
+    read = share_peak_counters().read
+    counted = [read(device).get("requested_bytes") for device in range(torch.cuda.device_count())]
+    return sum(one["all"]["current"] for one in counted if one) if all(counted) else None
+
+
+def _storage_on_gpu(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Return the address and the bytes of a tensor's storage; zeros on another device. None for a tensor of another kind."""
+    import torch
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+        return None
+    if not tensor.is_cuda:
+        return 0, 0
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()

@@ -1,0 +1,90 @@
+"""Models beside the training are searched for only where the allocator shows that there may be some."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope.oom.weight_copies import named_tensors
+from vramscope.recording import untracked_models
+from vramscope.recording.explained_memory import is_explained, tensors_of
+from vramscope.recording.untracked_models import UntrackedModels
+
+pytestmark = pytest.mark.gpu
+
+
+class Visits:
+    """Counts the searches of all objects."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        search = untracked_models.living
+
+        def counted(*kinds: type) -> list[object]:
+            self.number += 1
+            return search(*kinds)
+
+        monkeypatch.setattr(untracked_models, "living", counted)
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Memory of other tests counts as known."""
+    torch.cuda.init()
+    torch.empty(1, device="cuda")
+    requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    monkeypatch.setattr(
+        "vramscope.recording.explained_memory._requested_bytes",
+        lambda: torch.cuda.memory_stats()["requested_bytes.all.current"] - requested,
+    )
+    # Optimizers of other tests stay as classes.
+    monkeypatch.setattr(untracked_models, "_was_made", lambda kind: False)
+    return []
+
+
+def test_without_unexplained_memory_no_object_is_visited(hidden, monkeypatch) -> None:
+    visits = Visits(monkeypatch)
+    model = nn.Linear(16, 16).cuda()
+    others = UntrackedModels([model], [])
+    others.sweep()
+    assert visits.number == 0
+    assert not list(others.models())
+
+
+def test_a_teacher_is_found(hidden, monkeypatch) -> None:
+    visits = Visits(monkeypatch)
+    model, teacher = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
+    others = UntrackedModels([model], [])
+    others.sweep()
+    assert visits.number == 1
+    assert teacher in others.models()
+
+
+def test_inputs_in_a_variable_explain_their_memory(hidden) -> None:
+    model, inputs = nn.Linear(16, 16).cuda(), [torch.ones(3, 16, device="cuda")]
+    assert not is_explained(lambda: tensors_of([model], []))
+    assert is_explained(lambda: tensors_of([model], []), named_tensors), len(inputs)
+
+
+def test_state_and_gradients_are_known(hidden) -> None:
+    model = nn.Linear(16, 16).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert is_explained(lambda: tensors_of([model], [optimizer]))
+    assert not is_explained(lambda: tensors_of([model], []))
+
+
+def test_an_optimizer_of_the_users_own_is_searched_for(monkeypatch) -> None:
+    """One that wraps another has state of its own, and its steps are none for PyTorch's hooks."""
+
+    class Wraps(torch.optim.SGD):
+        pass
+
+    was_made = untracked_models._was_made
+    assert not was_made(Wraps), "no object of it exists"
+    Wraps([nn.Parameter(torch.ones(1))], lr=0.1)
+    assert was_made(Wraps)
+    assert not was_made(torch.optim.SGD)
