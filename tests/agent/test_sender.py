@@ -22,7 +22,7 @@ from vramscope.transport import backoff
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.http import ServerConnection
 from vramscope.transport.ring import Ring
-from vramscope.transport.sender import MAX_SEND_EVERY_S, Sender
+from vramscope.transport.sender import MAX_OWN_PAUSE_S, MAX_SEND_EVERY_S, MOST_SHARE, QUICK_S, Sender
 from vramscope.transport.spool import MIB, Spool
 from vramscope.transport.spool_dir import session_folders
 
@@ -68,6 +68,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def waiting(tmp_path: Path) -> int:
     return sum(len(folder.batches()) for folder in session_folders(tmp_path / "spool"))
+
+
+def test_after_the_first_seconds_turns_keep_to_their_share_of_a_core(start, collector):
+    sender = start(collector)
+    eventually(lambda: sender.sent_batches)
+    for mean_s in (0.0, 0.001, 0.5):
+        sender._turn_cpu_s = mean_s
+        assert sender._pause_s(QUICK_S / 2) == pytest.approx(0.02), "somebody waits for the page"
+        assert sender._pause_s(QUICK_S) == pytest.approx(min(MAX_OWN_PAUSE_S, max(0.02, mean_s / MOST_SHARE)))
 
 
 # --- a server that is there ---------------------------------------------------------------------------------------

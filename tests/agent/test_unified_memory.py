@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -48,8 +47,7 @@ def test_cuda_is_asked_where_nvml_reports_no_memory(
     sampler._uuids[0] = "GPU-x"
     if is_unified(SimpleNamespace(is_integrated=is_integrated)):
         sampler._unified.add(0)
-    counter: Any = SimpleNamespace(device=0)
-    reading = sampler._read_devices([counter])[0]
+    reading = sampler._read_devices({0: {"reserved_bytes": {"all": {"current": 0}}}})[0]
     assert reading.device_used_bytes == expected
     assert cuda_reports == ([0] if expected == 9 * GIB else [])
 

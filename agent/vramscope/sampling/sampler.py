@@ -9,7 +9,7 @@ from collections.abc import Callable
 from vramscope.guard import guarded
 from vramscope.memory.host import Host
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
-from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
+from vramscope.memory.peak_counters import SharedPeakCounters, Stats, share_peak_counters
 from vramscope.memory.private_pools import RESERVED, PrivatePools
 from vramscope.memory.unified_memory import CAPTURES, is_unified
 from vramscope.memory.unusable import UnusableReader
@@ -159,11 +159,13 @@ class Sampler:
             self._find_devices()
         counters = self._clock.counters
         if counters:
-            readings = self._read_devices(counters)
-            for counter in counters:
-                self._ring.put(self._sample(counter.device, counter, readings.get(counter.device, NOT_KNOWN)))
+            read_ns = time.perf_counter_ns()
+            counted = {counter.device: counter.sample() for counter in counters}
+            readings = self._read_devices(counted)
+            for device, stats in counted.items():
+                self._ring.put(self._sample(device, stats, readings.get(device, NOT_KNOWN), read_ns))
         elif self._is_cpu_training():
-            self._ring.put(self._sample(series.CPU, None, NOT_KNOWN))
+            self._ring.put(self._sample(series.CPU, None, NOT_KNOWN, time.perf_counter_ns()))
         self._carry_steps()
         self.at_ticks()
         now = time.monotonic()
@@ -173,13 +175,13 @@ class Sampler:
             self._overhead_from, self._taken_before = now + OVERHEAD_EVERY_S, taken
             self._ring.put(self._overhead.message(taken, self._dropped_samples()))
 
-    def _sample(self, device: int, counter: PeakCounter | None, reading: DeviceReading) -> messages.Block:
+    def _sample(self, device: int, stats: Stats | None, reading: DeviceReading, read_ns: int) -> messages.Block:
+        """Return the row of a device. ``stats``: the allocator's counters at ``read_ns``; None for the CPU."""
         clock = self._clock
         row: dict[str, int] = {"step": clock.step}
         if clock.watched:
             row["phase"] = clock.phase
-        if counter is not None:
-            stats = counter.sample()
+        if stats is not None:
             for name, array in (
                 ("allocated_bytes", "allocated_bytes"),
                 ("reserved_bytes", "reserved_bytes"),
@@ -192,7 +194,7 @@ class Sampler:
             row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
             row["unusable_bytes"] = self.fragments.read(device)
             row.update(self._private_pools.read(device, stats))
-        row["time_ns"] = self.wall_ns(time.perf_counter_ns())
+        row["time_ns"] = self.wall_ns(read_ns)
         row.update(reading._asdict())
         row.update(self._others_columns.pop(device, {}))
         row.update(self._host.read()._asdict())
@@ -200,7 +202,7 @@ class Sampler:
         columns = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
         return messages.Block(stream="samples", device=device, rows=1, columns=columns)
 
-    def _read_devices(self, counters: list[PeakCounter]) -> dict[int, DeviceReading]:
+    def _read_devices(self, counted: dict[int, Stats]) -> dict[int, DeviceReading]:
         """Return NVML's values by device, or CUDA's for a device that shares the host's memory.
 
         Between two readings of a slow device they are unknown; old values are not repeated.
@@ -209,15 +211,14 @@ class Sampler:
         if self.nvml is None or began < self._read_nvml_from:
             return {}
         readings = {}
-        for counter in counters:
-            uuid = self._uuids.get(counter.device)
+        for device, stats in counted.items():
+            uuid = self._uuids.get(device)
             if uuid is not None:
-                readings[counter.device] = self.nvml.read(uuid, self._reserved_bytes(counter.device))
-                self._others_columns[counter.device] = self._others.note(counter.device, self.nvml.newest.get(uuid))
-            before = readings.get(counter.device, NOT_KNOWN)
-            if counter.device in self._unified and before.device_used_bytes == series.UNKNOWN:
-                used = CAPTURES.used_bytes(counter.device)
-                readings[counter.device] = before._replace(device_used_bytes=used)
+                readings[device] = self.nvml.read(uuid, stats["reserved_bytes"]["all"]["current"])
+                self._others_columns[device] = self._others.note(device, self.nvml.newest.get(uuid))
+            before = readings.get(device, NOT_KNOWN)
+            if device in self._unified and before.device_used_bytes == series.UNKNOWN:
+                readings[device] = before._replace(device_used_bytes=CAPTURES.used_bytes(device))
         self._read_nvml_from = began + (time.monotonic() - began) / NVML_SHARE - self._interval_s
         return readings
 

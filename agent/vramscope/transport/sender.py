@@ -36,6 +36,13 @@ FIRST_URGENT_NUMBER: Final = 1 << 39
 MAX_PAUSE_S: Final = 60.0
 MAX_SEND_EVERY_S: Final = 10.0
 """Longest time between two turns that a server can ask for: a third of the silence after which a session counts as lost."""
+QUICK_S: Final = 10.0
+"""Time from the start in which every turn comes on time: somebody waits for the run's page."""
+MOST_SHARE: Final = 0.002
+"""Share of a processor core that turns may take afterwards; the pauses between them grow, up to MAX_OWN_PAUSE_S."""
+MAX_OWN_PAUSE_S: Final = 1.0
+TURNS_IN_MEAN: Final = 8
+"""Number of turns over which their processor time is averaged."""
 LAST_KEEP_S: Final = 0.2
 """Part of the time for closing that is reserved for writing the rest to disk."""
 
@@ -81,6 +88,8 @@ class Sender:
         self.sent_bytes = 0
         self.cpu_seconds = 0.0
         """CPU time of the thread so far."""
+        self._turn_cpu_s = 0.0
+        """Mean of the newest turns."""
         self._on_request = on_request
         self._packer = BatchPacker(
             ring,
@@ -203,12 +212,20 @@ class Sender:
 
     @guarded("the sender")
     def _run(self) -> None:
+        began = time.monotonic()
         with contextlib.suppress(_GivenUp), contextlib.closing(self._delivery):
             while self._closing_at_s is None:
                 # While the server is away, its rhythm does not delay what is written to disk.
-                self.ring.wake.wait(self.settings.flush_ms / 1000 if self._outage.on else self._send_every_s)
+                self.ring.wake.wait(self._pause_s(time.monotonic() - began))
                 self._turn()
             self._last_turn(self._closing_at_s)
+
+    def _pause_s(self, running_s: float) -> float:
+        """Return the longest time until the next turn."""
+        if self._outage.on:
+            return self.settings.flush_ms / 1000
+        own_s = 0.0 if running_s < QUICK_S else min(self._turn_cpu_s / MOST_SHARE, MAX_OWN_PAUSE_S)
+        return max(self._send_every_s, own_s)
 
     @guarded("sending")
     def _turn(self) -> None:
@@ -228,7 +245,8 @@ class Sender:
                     self._next_keep_s = now + KEEP_INTERVAL_S
                 if now >= self._outage.next_try_s:
                     self._send_kept(DRAIN_BATCHES)
-        self.cpu_seconds = time.thread_time()
+        before, self.cpu_seconds = self.cpu_seconds, time.thread_time()
+        self._turn_cpu_s += (self.cpu_seconds - before - self._turn_cpu_s) / TURNS_IN_MEAN
         for done in waiting:
             done.set()
 
