@@ -15,10 +15,11 @@ import __future__
 import ast
 import functools
 import inspect
-import linecache
+import itertools
 import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
@@ -190,7 +191,7 @@ def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeTyp
             text = "\n" * (first - 1 - indented) + ("if 1:\n" if indented else "") + "".join(lines)
             definition, again = _definition(text), _definition(text)  # parsing again is faster than a copy
             break
-        except (OSError, TypeError, SyntaxError):
+        except (OSError, TypeError, ValueError, SyntaxError, IndexError):
             pass
     else:
         return None
@@ -222,9 +223,8 @@ def _lines_with_code(code: CodeType) -> tuple[list[str], int]:
         one = waiting.pop()
         last = max(last, *(end or 0 for _, end, _, _ in one.co_positions()))
         waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-    if not (lines := linecache.getlines(code.co_filename)):
-        raise OSError("no source text")
-    return lines[code.co_firstlineno - 1 : last], code.co_firstlineno
+    with tokenize.open(code.co_filename) as file:  # linecache would keep the whole text
+        return list(itertools.islice(file, code.co_firstlineno - 1, last)), code.co_firstlineno
 
 
 _FUTURE_FLAGS: Final = functools.reduce(
