@@ -66,3 +66,18 @@ def test_scans_in_a_few_steps_count() -> None:
     for message in found:
         assert message.seconds_per_step == pytest.approx(0.0021, abs=0.0004)
         assert message.resolvable
+
+
+def test_the_threads_and_the_hook_of_plain_steps_count() -> None:
+    """Groups of 64 plain steps of 0.3 ms, and 1 ms of the threads in each: 16 µs a step, and the hook's 8 µs."""
+    meter, at, number, threads_s = OverheadMeter(), 0, 0, 0.5
+    for group in range(120):
+        for steps in (1, 1, 64):
+            number += steps
+            at += 300_000 * steps
+            meter.add(StepRecord(number, at, [], 1, steps == 1, 0, (), None, steps=steps))
+        threads_s += 0.001
+        message = meter.message(threads_s) if group % 10 == 0 else None
+    message = meter.message(threads_s)
+    assert message.seconds_per_step == pytest.approx((8_000 + 1e6 / 66) / 1e9, rel=0.1)
+    assert message.resolvable

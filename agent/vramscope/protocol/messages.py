@@ -236,8 +236,8 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     """The agent's own cost so far, measured in this run; the newest replaces the one before."""
 
     seconds_per_step: float | None
-    """Median of watched minus unwatched steps, plus the cost of what stays on in unwatched ones, and of scans and recordings.
-    None until enough steps were seen."""
+    """Median of watched minus unwatched steps, plus the cost of what stays on in unwatched ones, of scans and recordings, and the
+    processor time of the agent's threads. None until enough steps were seen."""
     fraction: float | None
     """Share of the median step."""
     resolvable: bool

@@ -2,8 +2,9 @@
 
 The clock alternates between both kinds. Each group of control steps is compared with the watched steps right before and after it,
 so that slow changes of the training or the machine cancel out. The cost is the median of these differences, and its noise follows
-from their spread. Two costs are not in the differences, and are added as they were timed: one reading of the allocator in every
-step, which is needed for the exact peak, and scans and recordings, which are too rare for a median.
+from their spread. Other costs are not in the differences, and are added: one reading of the allocator in every step or group,
+which is needed for the exact peak; scans and recordings, which are too rare for a median; the processor time of the agent's
+threads; and the hook that stays on in plain steps, by its typical time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 from collections import deque
 
 from vramscope.protocol import messages
-from vramscope.steps.detail_plan import WARM_UP_STEPS
+from vramscope.steps.detail_plan import PLAIN_HOOKS_NS, WARM_UP_STEPS
 from vramscope.steps.records import StepRecord
 
 MIN_GROUPS = 8
@@ -49,6 +50,10 @@ class OverheadMeter:
         self._hook_ns = 0
         self._watched_steps = 0
         self._unwatched_steps = 0
+        self._plain_steps = 0
+        """Number of unwatched steps in groups, in which the hooks were absent."""
+        self._threads_from: tuple[float, int] | None = None
+        """Processor time of the agent's threads, and steps after the warm-up, at the first message after it."""
 
     def add(self, step: StepRecord) -> None:
         """Add a finished step. Steps must come in order."""
@@ -58,6 +63,7 @@ class OverheadMeter:
             self._watched_steps += 1
         else:
             self._unwatched_steps += step.steps
+            self._plain_steps += step.steps if step.steps > 1 else 0
         self._add_rare(step)
         if step.number <= WARM_UP_STEPS:
             return
@@ -97,12 +103,17 @@ class OverheadMeter:
         """Return the cost as far as it is known, and the number of dropped rows."""
         seconds = fraction = noise = None
         resolvable = False
+        if self._steps and self._threads_from is None:
+            self._threads_from = sampler_cpu_seconds, self._steps
         if len(self._differences) >= MIN_GROUPS:
             agent_ns = statistics.median(self._control_agent_ns)
-            bare = max(1.0, statistics.median(self._control_medians) - agent_ns)
+            steps = self._watched_steps + self._unwatched_steps
+            hook_ns = PLAIN_HOOKS_NS * self._plain_steps / steps
+            bare = max(1.0, statistics.median(self._control_medians) - agent_ns - hook_ns)
             # Plain steps and control steps do not have the cost of watching.
-            watched = self._watched_steps / (self._watched_steps + self._unwatched_steps)
+            watched = self._watched_steps / steps
             cost = statistics.median(self._differences) * watched + agent_ns + self._rare_ns / max(1, self._steps)
+            cost += hook_ns + self._threads_ns(sampler_cpu_seconds)
             low, _, high = statistics.quantiles(self._differences, n=4)
             # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
             noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
@@ -120,3 +131,8 @@ class OverheadMeter:
             sampler_cpu_seconds=sampler_cpu_seconds,
             dropped_samples=dropped_samples,
         )
+
+    def _threads_ns(self, cpu_seconds: float) -> float:
+        """Return the processor time of the agent's threads per step. Their start, with its imports, is no part of it."""
+        began_seconds, began_steps = self._threads_from or (cpu_seconds, self._steps)
+        return (cpu_seconds - began_seconds) * 1e9 / max(1, self._steps - began_steps)
