@@ -6,6 +6,7 @@ history of the steps. ``record_builder`` has the content of a record.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,9 @@ MOST_TEXT: Final = 4000
 MOST_PARSED: Final = 1 << 20
 """Characters of an error that ended the run."""
 MEMORY_TYPES: Final = ("OutOfMemoryError", "MemoryError")
+
+
+PARSER: Final = "vramscope.oom_diagnosis.parse_message"
 
 
 def _parsed(text: str, error_type: str) -> Message:
@@ -191,7 +195,9 @@ class OomRecorder:
 
     def raised(self, error: BaseException) -> None:
         """An error ends the run: send its text, and a record where the allocator had not reported it."""
-        found = self._memory_error(error)
+        # After a Ctrl-C nothing may be imported: that changes the exit code. An earlier memory error has imported it.
+        may_parse = not isinstance(error, KeyboardInterrupt) or PARSER in sys.modules
+        found = self._memory_error(error) if may_parse else None
         if found is None:
             if self.bystander is not None and self._open is None:
                 self.bystander.failing(error)
@@ -313,6 +319,7 @@ class OomRecorder:
         if self.bystander is not None:
             self.bystander.signal()
         self._send(record)
+        _diagnosed(record)  # imports all of it, on this thread: the sampler's may not import during a fork or a Ctrl-C
         return record
 
     def _send(self, record: OomRecord, asked_by: str = "") -> None:
