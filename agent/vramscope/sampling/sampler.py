@@ -118,19 +118,12 @@ class Sampler:
         if self.nvml is None or uuid is None:
             return None
         running = dict(self.nvml.processes(uuid) or ())
-        own = self.nvml.own_process(uuid, self._reserved_bytes(device)).own_pid
+        own_bytes = None if self._shared is None else held_bytes(self._shared.read(device))
+        own = self.nvml.own_process(uuid, own_bytes).own_pid
         if own is None or own not in running:
             return None
         mine = running.pop(own)
         return mine, self._others.described(device, running, own)
-
-    def _reserved_bytes(self, device: int) -> int | None:
-        """What this process certainly has on a device. An engine that sleeps has released a private pool behind PyTorch."""
-        if self._shared is None:
-            return None
-        stats = self._shared.read(device)
-        pools = stats.get(RESERVED, {})
-        return int(stats["reserved_bytes"]["all"]["current"] - sum(pool["all"]["current"] for pool in pools.values()))
 
     def cpu_seconds(self) -> float:
         """Return the processor time of this thread (until its last sample) and of the sender's."""
@@ -214,7 +207,7 @@ class Sampler:
         for device, stats in counted.items():
             uuid = self._uuids.get(device)
             if uuid is not None:
-                readings[device] = self.nvml.read(uuid, stats["reserved_bytes"]["all"]["current"])
+                readings[device] = self.nvml.read(uuid, held_bytes(stats))
                 self._others_columns[device] = self._others.note(device, self.nvml.newest.get(uuid))
             before = readings.get(device, NOT_KNOWN)
             if device in self._unified and before.device_used_bytes == series.UNKNOWN:
@@ -286,6 +279,12 @@ class Sampler:
                 self._watched_cpu = True
                 self._on_devices((series.CPU,))
         return self._watched_cpu
+
+
+def held_bytes(stats: Stats) -> int:
+    """What this process certainly has on a device. An engine that sleeps has released a private pool behind PyTorch."""
+    pools = stats.get(RESERVED, {})
+    return int(stats["reserved_bytes"]["all"]["current"] - sum(pool["all"]["current"] for pool in pools.values()))
 
 
 def cuda_is_up() -> bool:
