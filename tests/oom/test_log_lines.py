@@ -107,6 +107,15 @@ if reason == 'OOMKilled':
 [TensorRT] INFO: [MemUsageStats] Peak memory usage of TRT CPU/GPU memory allocators: CPU 13 MiB, GPU 512 MiB
 [TRT] [W] Tactic Device request: 6500MB Available: 5000MB. Device memory is insufficient to use tactic.
 [W] [TRT] Skipping tactic 4 due to insufficient memory on requested size of 6815744000 detected for tactic 0x0.
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        if re.search("CUDA out of memory", str(error)):
+    step.side_effect = RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
++            raise RuntimeError("CUDA out of memory. Tried to allocate too much")
+    assert "CUDA error: out of memory" in printed
+WARNING: KV cache pool is full. Retract requests. #retracted_reqs: 4, #new_token_ratio: 0.6
+except ray.exceptions.ObjectStoreFullError:
+the memory allocation of 2 GiB failed once and was repeated
+ray.exceptions.OutOfDiskError: Local disk is full
 sacct --state=OUT_OF_MEMORY --starttime 2026-01-01
 squeue: State filter OUT_OF_MEMORY,TIMEOUT requested, no jobs found
 WATCHED_STATES = {"FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
@@ -140,6 +149,11 @@ except torch.cuda.OutOfMemoryError: continue
 deepspeed info: DeepSpeed general environment: shared memory (/dev/shm) size .... 31.31 GB
 """
 ERRORS = {
+    "memory allocation of 8589934592 bytes failed": "host",
+    "pyarrow.lib.ArrowMemoryError: malloc of size 2147483648 failed": "host",
+    "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.": "host",
+    "RuntimeError: Decode out of memory. Try to lower your batch size.": "sglang",
+    "ray.exceptions.ObjectStoreFullError: Failed to put object ffff in object store because it is full.": "ray_object_store",
     "srun: error: node12: task 3: Out Of Memory": "slurm",
     "slurmstepd: error: Detected 1 oom_kill event in StepId=812.0. Some of the step tasks have been OOM Killed.": "slurm",
     "JobId=812 JobName=train JobState=OUT_OF_MEMORY Reason=OutOfMemory": "slurm",
@@ -215,6 +229,24 @@ UNCERTAIN = {
     BUS_ERROR: "shared_memory",
     "RuntimeError: GET was unable to find an engine to execute this computation": "cudnn",
 }
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "12: "])
+def test_a_source_line_of_a_traceback_is_no_error(prefix: str) -> None:
+    """The last line of the traceback is one, also where the source line is missing."""
+    frame, source, error = (
+        '  File "a.py", line 3, in f',
+        "    fail('CUDA out of memory')",
+        "RuntimeError: CUDA out of memory",
+    )
+    with_source = "".join(f"{prefix}{line}\n" for line in (frame, source, "KeyError: 3"))
+    assert parse(with_source).kind == "unknown"
+    assert parse("".join(f"{prefix}{line}\n" for line in (frame, error))).kind == "pytorch_bare"
+
+
+def test_an_error_after_source_code_on_one_line_of_json_is_read() -> None:
+    text = '{"exc": "Traceback:\\n    raise RuntimeError(text)\\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"}'
+    assert parse(text).kind == "pytorch"
 
 
 @pytest.mark.parametrize("line", NO_ERROR.strip().splitlines())

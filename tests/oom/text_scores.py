@@ -1,7 +1,7 @@
-"""Scores of the answers to pasted texts: ``python tests/oom/text_scores.py`` prints both halves, ``--half odd`` with reasons.
+"""Scores of the answers to pasted texts: ``python tests/oom/text_scores.py`` prints both halves, ``--reasons`` with reasons.
 
-Faults were mended against the odd half. Of the even half (``held_out``) only the score was read until the scores of
-``fourth_error_texts`` were published; since then all texts are tested.
+Faults were mended against one half. Of the other, only the score was read until it was published. Since then all texts are
+tested.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parent))
 
 from error_texts import ErrorText
-from fourth_error_texts import FOURTH_TEXTS
-from later_error_texts import LATER_TEXTS
-from third_error_texts import THIRD_TEXTS
+from error_texts_of_full_logs import FULL_LOGS, UNSEEN
+from error_texts_of_libraries import LIBRARIES
+from error_texts_of_serving import SERVING
+from error_texts_of_wrapped_logs import WRAPPED_LOGS
 
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
@@ -32,10 +33,16 @@ from vramscope_server.cli.oom import explain
 SCORES: Final = ("right", "partly", "silent", "wrong")
 """Best first."""
 WRITTEN: Final = {
-    "later_error_texts.py": LATER_TEXTS,
-    "third_error_texts.py": THIRD_TEXTS,
-    "fourth_error_texts.py": FOURTH_TEXTS,
+    "error_texts_of_libraries.py": LIBRARIES,
+    "error_texts_of_serving.py": SERVING,
+    "error_texts_of_wrapped_logs.py": WRAPPED_LOGS,
+    "error_texts_of_full_logs.py": FULL_LOGS,
 }
+
+
+def is_unseen(text: ErrorText) -> bool:
+    """Whether only the score of this text was read."""
+    return text.name in UNSEEN if text in FULL_LOGS else text.held_out
 
 
 def output_of(text: str) -> str:
@@ -81,8 +88,8 @@ def table(texts: Iterable[ErrorText]) -> str:
     """One row for each half."""
     lines = [f"| half | {' | '.join(SCORES)} |", f"|---|{'---|' * len(SCORES)}"]
     texts = list(texts)
-    for half, held_out in (("used for fixes", False), ("unseen", True)):
-        counts = Counter(score(text)[0] for text in texts if text.held_out is held_out)
+    for half, unseen in (("used for fixes", False), ("unseen", True)):
+        counts = Counter(score(text)[0] for text in texts if is_unseen(text) is unseen)
         lines.append(f"| {half} | {' | '.join(str(counts[name]) for name in SCORES)} |")
     return "\n".join(lines)
 
@@ -90,12 +97,12 @@ def table(texts: Iterable[ErrorText]) -> str:
 def main() -> None:
     """Print the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--half", choices=("odd",), help="print the reasons in the half that is used for fixes")
+    parser.add_argument("--reasons", action="store_true", help="print the reasons in the half that is used for fixes")
     options = parser.parse_args()
     for written, texts in WRITTEN.items():
-        if options.half:
+        if options.reasons:
             for text in texts:
-                if not text.held_out and (why := score(text))[0] != "right":
+                if not is_unseen(text) and (why := score(text))[0] != "right":
                     print(f"\n{why[0]} {text.name}: {why[1]}")
         print(f"{written}:\n{table(texts)}\n")
 

@@ -23,8 +23,19 @@ MOST_LINES: Final = 200
 """Lines of one error that are joined."""
 LEAST_WIDTH: Final = 40
 """Width of the narrowest terminal."""
+MOST_LINE_CHARACTERS: Final = 2000
+"""Characters of a line of source code."""
+_SOURCE_CHARACTERS: Final = 300
+"""Characters of a line before a position in which source code is recognised."""
 _CLASS: Final = re.compile(r"[\w.]*(?:Error|Exception)(?: \d+)?:\s*$")
 """Name of an exception at the end of what stands before its message."""
+
+_CODE: Final = re.compile(
+    r"\braise [\w.]{1,80}\(|\bassert [\"'(]|\bpytest\.raises\(|\bassertRaises\w{0,10}\(|\bre\.(?:search|match|findall|compile)\("
+    r"|\.side_effect ?= ?"
+)
+"""Beginning of a statement that names an error and does not report one."""
+_FRAME: Final = re.compile(r'([^"\n]{0,200})File "[^"\n]{1,1000}", line \d')
 
 
 def plain(text: str) -> str:
@@ -86,3 +97,15 @@ def all_joined(text: str) -> str:
     if width < LEAST_WIDTH or sum(len(line) == width for line in lines) < 2:
         return text
     return "".join(line if len(line) == width else f"{line}\n" for line in lines)
+
+
+def in_source_line(text: str, at: int) -> bool:
+    """Whether a position is in a line of source code, as tracebacks and test reports show it."""
+    newline = text.rfind("\n", max(0, at - MOST_LINE_CHARACTERS), at)
+    line = text[max(newline + 1, at - MOST_LINE_CHARACTERS) : at]
+    if _CODE.search(line[-_SOURCE_CHARACTERS:].rpartition("\\n")[2]):  # JSON has a traceback on one line
+        return True
+    if newline < 0:
+        return False
+    frame = _FRAME.match(text[text.rfind("\n", max(0, newline - MOST_LINE_CHARACTERS), newline) + 1 : newline])
+    return frame is not None and line.startswith(f"{frame.group(1)}  ")

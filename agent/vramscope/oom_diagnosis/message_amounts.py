@@ -62,10 +62,14 @@ ASKED_ELSEWHERE: Final = (
     re.compile(r"Out of memory allocating (\d[\d,]{0,29}) (bytes)"),
     re.compile(r"requested buffer of size (\d{1,20})()"),
     _pattern(r"\(SIZE KV cache is needed"),
+    _pattern("buffer_type_alloc_buffer: allocating SIZE on device"),
+    re.compile(r"failed to allocate \w{0,20} buffer of size (\d{1,20})()"),
 )
 HOST_ASKED: Final = (
     re.compile(r"[Yy]ou tried to allocate (\d{1,20}) ?(bytes|[KMGT]B)"),
     _pattern("Unable to allocate SIZE for an array"),
+    re.compile(r"memory allocation of (\d{1,20}) (bytes) failed"),
+    re.compile(r"ArrowMemoryError: (?:re|m)alloc of size (\d{1,20})()"),
 )
 
 

@@ -47,6 +47,7 @@ KINDS: Final = {
     "slurm": "Slurm ended a process because the job's memory ran out",
     "kubernetes": "a container was ended because its memory ran out",
     "ray": "Ray ended a task because the node's memory ran out",
+    "ray_object_store": "Ray's object store, in the host's shared memory, is full",
     "batch_system": "a batch system (LSF, PBS, HTCondor, SGE) ended the job because its memory ran out",
     "killed": "a process ended as after SIGKILL, which Linux sends when the host's memory runs out",
     "unknown": "no known out-of-memory error",
@@ -61,8 +62,8 @@ OUTSIDE_PYTORCH: Final = frozenset(
 )  # fmt: skip
 ON_HOST: Final = frozenset(
     {
-        "host", "worker_killed", "shared_memory", "nccl_shared_memory", "kernel", "slurm", "kubernetes", "ray", "batch_system",
-        "killed",
+        "host", "worker_killed", "shared_memory", "nccl_shared_memory", "kernel", "slurm", "kubernetes", "ray",
+        "ray_object_store", "batch_system", "killed",
     }
 )  # fmt: skip
 OTHER_SOFTWARE: Final = frozenset(
@@ -144,7 +145,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      rf"|OutOfMemoryError: Allocation on device(?! \d{{1,4}} would exceed)"
      r"|!!! Exception during processing !!! Allocation on device|^Got an OOM, unloading all loaded models"
      r"|NVML_SUCCESS == [^\n]{1,80} INTERNAL ASSERT FAILED at [^\n]{1,80}CUDACachingAllocator", True),
-    ("sglang", r"Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static", True),
+    ("sglang", r"Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static"
+     r"|(?:Prefill|Decode) out of memory\. Try to lower your batch size", True),
     ("tgi", r"Not enough memory to handle \d{1,9} prefill tokens", True),
     ("npu", r"EL0004: Failed to allocate memory|aclrtMalloc\w{0,20} error code is 207001"
      r"|error code is 207001[^\n]{0,100}aclrtMalloc", True),
@@ -187,6 +189,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|Error while creating shared memory segment /dev/shm/nccl-\S{1,40} \(size \d", True),
     ("ray", r"node running low on memory|ray\.exceptions\.OutOfMemoryError"
      r"|[1-9]\d{0,6} Workers \(tasks / actors\) killed due to memory pressure", True),
+    ("ray_object_store", r"ObjectStoreFullError: (?=\S)", True),
     ("slurm", r"oom[-_]kill event|Exceeded (?:job|step) memory limit"
      r"|slurmstepd: error: (?:Job|Step) [\d.]{1,20} exceeded memory limit|cgroup out-of-memory handler"
      r"|error: [^\n]{0,80}: Out Of Memory$", True),
@@ -214,7 +217,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
      r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0|Caught MemoryError in"
      r"|crashed after using all available RAM|notebook tried to allocate more memory than is available"
-     r"|Cannot allocate memory|std::bad_alloc"
+     r"|Cannot allocate memory|std::bad_alloc|^memory allocation of \d{1,20} bytes failed"
+     r"|ArrowMemoryError: (?:re|m)alloc of size \d|OpenBLAS error: Memory allocation still failed"
      r"|(?:PI|UR_RESULT|ZE_RESULT)_ERROR_OUT_OF_HOST_MEMORY|\[WinError (?:8|14|1455)\]", True),
     ("host", r"(?<![\w(.])(?=[A-Za-z_])(?<!except )(?<!raise )(?:\w{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)", True),
     ("cublas", r"CUBLAS_STATUS_NOT_INITIALIZED", False),

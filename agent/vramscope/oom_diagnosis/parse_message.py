@@ -16,7 +16,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from vramscope.oom_diagnosis.log_text import all_joined, exception_name, joined, plain, without_prefixes
+from vramscope.oom_diagnosis.log_text import (  # fmt: skip
+    all_joined,
+    exception_name,
+    in_source_line,
+    joined,
+    plain,
+    without_prefixes,
+)
 from vramscope.oom_diagnosis.message import Message, Process
 from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     ASKED_ELSEWHERE,
@@ -127,6 +134,7 @@ def _errors(text: str) -> list[_Error]:
         for match in one.words.finditer(text)
         if (one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None)
         and LOOKS_FOR.match(text, match.end()) is None
+        and not in_source_line(text, match.start())
     )
     errors: list[_Error] = []
     ranks: list[tuple[bool, int]] = []

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a text as it is pasted
 """Forty-four texts of wrapped, interleaved and foreign logs, with the right answer of each, written down before any was tried.
 
-Programs and numbers are made up. As in ``later_error_texts`` a hash of the name draws the half. Of texts that are
+Programs and numbers are made up. As in ``error_texts_of_libraries`` a hash of the name draws the half. Of texts that are
 ``held_out`` only the score is read.
 """
 
@@ -51,7 +51,7 @@ NOTEBOOK: Final = {
     ]
 }
 
-FOURTH_TEXTS: Final = (
+WRAPPED_LOGS: Final = (
     # -- PyTorch's allocator, in what surrounds it
     ErrorText(
         "two ranks of torchrun in turn",

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a text as it is pasted
 """Twenty-seven texts of 2026-11-29 with the right answer of each, written down before any was tried. Programs and numbers are made up.
 
-As in ``later_error_texts``: a hash of the name draws the half. Of texts that are ``held_out`` only the score is read.
+As in ``error_texts_of_libraries``: a hash of the name draws the half. Of texts that are ``held_out`` only the score is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from error_texts import GIB, MIB, TRACEBACK, ErrorText, modern
 PIECES: Final = modern("1.50 GiB", "31.73 GiB", "402.00 MiB", "22.60 GiB", "7.90 GiB", gpu=2)
 FULL: Final = modern("896.00 MiB", "44.40 GiB", "310.00 MiB", "43.10 GiB", "180.00 MiB", gpu=0)
 
-THIRD_TEXTS: Final = (
+SERVING: Final = (
     # -- PyTorch's allocator
     ErrorText(
         "structlog line in JSON",

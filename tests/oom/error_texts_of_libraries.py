@@ -25,7 +25,7 @@ BOXED: Final = (
     "╰─────────────────────────────────────────────────────────────────────────╯\n"
 )
 
-LATER_TEXTS: Final = (
+LIBRARIES: Final = (
     # -- PyTorch's allocator
     ErrorText("loguru line", "2025-03-01 10:22:33.123 | ERROR    | __main__:fit:88 - " + FULL, "pytorch", "", 2 * GIB, 3, never=("fragmented", "expandable")),
     ErrorText("a fraction that newer versions print", modern("512.00 MiB", "79.10 GiB", "60.10 GiB", "15.30 GiB", "120.00 MiB").replace("Of the allocated", "15.82 GiB allowed; Including non-PyTorch memory, this process has 16.20 GiB memory in use. Of the allocated"), "pytorch", "limit", 512 * MIB, 0, says=("15.8 GiB",), never=("expandable",)),
@@ -72,4 +72,4 @@ LATER_TEXTS: Final = (
     ErrorText("container state, not killed for memory", "{\n  \"Status\": \"exited\",\n  \"OOMKilled\": false,\n  \"Dead\": false,\n  \"ExitCode\": 1\n}\n", "unknown", never=("ran out",)),
     ErrorText("a job's time limit", "step 900 loss 2.1\nslurmstepd: error: *** JOB 77120 ON gpu03 CANCELLED AT 2025-02-02T10:00:00 DUE TO TIME LIMIT ***\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nsrun: error: gpu03: task 0: Killed\n", "unknown", never=("memory ran out", "memory runs out")),
 )  # fmt: skip
-LATER_HELD_OUT: Final = tuple(one for one in LATER_TEXTS if one.held_out)
+LATER_HELD_OUT: Final = tuple(one for one in LIBRARIES if one.held_out)
