@@ -236,7 +236,7 @@ FULL_LOGS: Final = (
     ErrorText(
         "compiler of a kernel library is killed",
         "Building wheel for flash-attn (setup.py): started\n[41/73] /usr/local/cuda/bin/nvcc --generate-dependencies-with-compile flash_bwd_hdim128_bf16_sm90.cu\nnvcc error   : 'cicc' died due to signal 9 (Kill signal)\nc++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.\nninja: build stopped: subcommand failed.\nRuntimeError: Error compiling objects for extension\n",
-        "killed|host", "outside_pytorch", certain=False, never=("CUDA_ALLOC",),
+        "killed|host|compiler_killed", "outside_pytorch", certain=False, never=("CUDA_ALLOC",),
     ),
     # -- no out-of-memory error
     ErrorText(

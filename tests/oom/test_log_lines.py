@@ -227,6 +227,10 @@ UNCERTAIN = {
     "ProcessExitedException: process 1 terminated with signal SIGKILL": "killed",
     "[ERROR] ['/usr/bin/python3'] exits with return code = -9": "killed",
     BUS_ERROR: "shared_memory",
+    "run.sh: Zeile 14:  9120 Getötet                 python train.py": "killed",
+    "run.sh: 行 14:  9120 已杀死               python train.py": "killed",
+    "nvcc error   : 'cicc' died due to signal 9 (Kill signal)": "compiler_killed",
+    "g++: fatal error: Killed signal terminated program cc1plus": "compiler_killed",
     "RuntimeError: GET was unable to find an engine to execute this computation": "cudnn",
 }
 
@@ -242,6 +246,13 @@ def test_a_source_line_of_a_traceback_is_no_error(prefix: str) -> None:
     with_source = "".join(f"{prefix}{line}\n" for line in (frame, source, "KeyError: 3"))
     assert parse(with_source).kind == "unknown"
     assert parse("".join(f"{prefix}{line}\n" for line in (frame, error))).kind == "pytorch_bare"
+
+
+def test_an_error_of_a_library_after_a_failed_assertion_is_no_lack_of_memory() -> None:
+    failed = "Loss.cu:242: nll_loss: block: [0,0,0], thread: [1,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
+    error = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n"
+    assert parse(failed + error).kind == "unknown"
+    assert parse(failed + "step\n" * 2000 + error).kind == "cublas"
 
 
 def test_an_error_after_source_code_on_one_line_of_json_is_read() -> None:

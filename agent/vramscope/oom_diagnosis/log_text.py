@@ -17,6 +17,11 @@ _BLANKS: Final = {
     0xFF1A: ":",
     0xFF0C: ",",
 }
+_TAGS: Final = re.compile(
+    r"</?(?:a|b|br|code|div|em|font|i|li|mark|p|pre|samp|span|strong|td|tr|u|wbr)\b(?:[ /][^<>\n]{0,300})?>",
+    re.IGNORECASE,
+)
+"""Tags of a web page or of a notebook that was exported, also between a number and its unit."""
 _BOX: Final = re.compile(r"^[│┃║][ ]?|[ ]{0,400}[│┃║]$", re.MULTILINE)
 """Sides of a box that is drawn around a message."""
 MOST_LINES: Final = 200
@@ -42,6 +47,8 @@ def plain(text: str) -> str:
     """The text without colours, with ordinary blanks and line ends. Costs 10 ms for a megabyte."""
     if "\x1b" in text or "[0m" in text or "[0;" in text:
         text = _COLOURS.sub("", text)
+    if "</" in text:
+        text = _TAGS.sub("", text).replace("&nbsp;", " ")
     if not text.isascii() or "\r" in text or "\x00" in text:
         text = _BOX.sub("", text.replace("\r\n", "\n").translate(_BLANKS))
     return text

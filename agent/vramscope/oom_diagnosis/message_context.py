@@ -9,6 +9,11 @@ _FRAME_CHARACTERS: Final = 1500
 """Characters before an error in which the last frame of its traceback is searched."""
 _LINE_CHARACTERS: Final = 300
 """Characters of a line that are searched."""
+_ASSERT_CHARACTERS: Final = 8192
+"""Characters before an error of a library in which a failed assertion is its reason."""
+_DEVICE_ASSERT: Final = re.compile(
+    r"block: \[\d{1,9},\d{1,9},\d{1,9}\], thread: \[\d{1,5},\d{1,5},\d{1,5}\] Assertion|device-side assert triggered"
+)
 _PINS: Final = re.compile(r"pin memory thread|\bpin_memory\b|\bcudaHostAlloc\b|\bCachingHostAllocator\b")
 _XLA: Final = re.compile(r"\btorch_xla\b")
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -57,6 +62,11 @@ def specific_kind(kind: str, text: str, start: int) -> str:
     if kind == "jax":
         return "torch_xla" if _XLA.search(before) else kind
     return kind
+
+
+def follows_device_assert(text: str, start: int) -> bool:
+    """Whether a kernel's assertion failed shortly before: then every later call of CUDA fails, for no lack of memory."""
+    return _DEVICE_ASSERT.search(text, max(0, start - _ASSERT_CHARACTERS), start) is not None
 
 
 def sets_expandable_segments(text: str) -> bool | None:

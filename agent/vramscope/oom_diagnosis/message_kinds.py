@@ -50,6 +50,7 @@ KINDS: Final = {
     "ray_object_store": "Ray's object store, in the host's shared memory, is full",
     "batch_system": "a batch system (LSF, PBS, HTCondor, SGE) ended the job because its memory ran out",
     "killed": "a process ended as after SIGKILL, which Linux sends when the host's memory runs out",
+    "compiler_killed": "a compiler ended as after SIGKILL, which Linux sends when the host's memory runs out",
     "unknown": "no known out-of-memory error",
 }
 """Description of each kind."""
@@ -60,10 +61,12 @@ OUTSIDE_PYTORCH: Final = frozenset(
         "bitsandbytes", "xpu", "npu", "dml", "ggml",
     }
 )  # fmt: skip
+OF_LIBRARIES: Final = frozenset({"cublas", "hipblas", "cudnn", "cusolver", "cusparse", "cufft"})
+"""Errors of libraries that any earlier failure of CUDA can cause."""
 ON_HOST: Final = frozenset(
     {
         "host", "worker_killed", "shared_memory", "nccl_shared_memory", "kernel", "slurm", "kubernetes", "ray",
-        "ray_object_store", "batch_system", "killed",
+        "ray_object_store", "batch_system", "killed", "compiler_killed",
     }
 )  # fmt: skip
 OTHER_SOFTWARE: Final = frozenset(
@@ -123,6 +126,8 @@ _OOM_KILLED: Final = (
     r"|^[ \t]{0,40}OOMKilled[ \t]{0,40}$|\bOOMKilled[^\n\w]{1,5}(?i:exit(?:ed)? (?:with )?code|with exit code)[: ]{1,3}137\b"
 )
 """A container that ran out of memory. The word alone is the name of a field, of a counter or in a program."""
+_KILLED_IN_OTHER_LANGUAGES: Final = "Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Убито|已杀死|強制終了"
+"""How shells report SIGKILL in German, French, Spanish, Italian, Russian, Chinese and Japanese."""
 _UNIT_ENDED: Final = r"\bcode=exited, status=137\b|\bcode=killed, (?:status|signal)=9/KILL\b"
 """How systemd reports the end of a process."""
 _TENSORRT: Final = (
@@ -236,6 +241,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|terminated with signal SIGKILL|\bsignal: killed\b|exited on signal 9 \(Killed\)|killed by SIGKILL by OOM killer"
      r"|exit codes of the workers are \{[^\n}]{0,200}SIGKILL", False),
     ("killed", _UNIT_ENDED, False),
+    ("killed", rf"(?:: \w{{1,12}} \d{{1,9}}: +\d{{1,9}} |^[ \t]{{0,40}})(?:{_KILLED_IN_OTHER_LANGUAGES})(?= *$| {{2,}}\S)", False),
+    ("compiler_killed", r"Killed signal terminated program \w|: '\w{1,20}' died due to signal 9\b", False),
 )  # fmt: skip
 """Kind, words and whether they are certain; the most specific first."""
 _PROOFS: Final = {"nccl": "out of memory", "worker_killed": "Killed"}

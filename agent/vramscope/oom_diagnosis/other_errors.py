@@ -28,6 +28,7 @@ HEADLINES: Final = {
 }
 """What happened, by kind."""
 UNCERTAIN_HEADLINES: Final = {
+    "compiler_killed": "A compiler was most likely killed (SIGKILL). Linux does that when the host's memory runs out.",
     "killed": "A process was most likely killed (SIGKILL). Linux does that when the host's memory runs out.",
     "worker_killed": "A DataLoader worker ended unexpectedly. Linux kills processes when the host's memory runs out.",
     "shared_memory": "The host's shared memory (/dev/shm) may have run out. DataLoader workers pass batches through it.",
@@ -43,6 +44,7 @@ FIRST_AID: Final = {
     "ray_object_store": "Keep fewer object references (ray memory lists them), or raise object_store_memory in ray.init.",
     "batch_system": "Request more memory for the job, or use fewer DataLoader workers.",
     "killed": "Look for the reason in the kernel's log (dmesg). If it is memory, use fewer DataLoader workers.",
+    "compiler_killed": "Compile with fewer jobs at once (MAX_JOBS=4), or install a package that is built already.",
     "nccl_shared_memory": "Enlarge /dev/shm (docker run --shm-size=8g or --ipc=host).",
     "shared_memory": "Enlarge /dev/shm (docker run --shm-size=8g or --ipc=host), or use fewer DataLoader workers.",
     "triton": "Use smaller blocks or fewer pipeline stages in the kernel (BLOCK_*, num_stages).",

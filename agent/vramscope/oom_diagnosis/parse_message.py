@@ -43,11 +43,17 @@ from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     amount,
     wording_of,
 )
-from vramscope.oom_diagnosis.message_context import later_exception, sets_expandable_segments, specific_kind
+from vramscope.oom_diagnosis.message_context import (  # fmt: skip
+    follows_device_assert,
+    later_exception,
+    sets_expandable_segments,
+    specific_kind,
+)
 from vramscope.oom_diagnosis.message_kinds import (  # fmt: skip
     BEGINNINGS,
     IN_TEXTS_ONLY,
     LOOKS_FOR,
+    OF_LIBRARIES,
     OTHER_SOFTWARE,
     OWN_WORDS,
 )
@@ -135,6 +141,7 @@ def _errors(text: str) -> list[_Error]:
         if (one.unless is None or one.unless.search(text, match.start(), match.start() + _NEAR) is None)
         and LOOKS_FOR.match(text, match.end()) is None
         and not in_source_line(text, match.start())
+        and not (one.kind in OF_LIBRARIES and follows_device_assert(text, match.start()))
     )
     errors: list[_Error] = []
     ranks: list[tuple[bool, int]] = []
