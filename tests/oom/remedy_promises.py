@@ -24,9 +24,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "backend")]
 
 import httpx  # noqa: E402
 import staged  # noqa: E402
-from deaths import DEATHS, Death  # noqa: E402
-from held_out import HELD_OUT  # noqa: E402
-from later_deaths import LATER_DEATHS  # noqa: E402
+from deaths import Death  # noqa: E402
+from every_death import EVERY_DEATH  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 LARGE_CARD: Final = "128G"
@@ -134,7 +133,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [
         death
-        for death in [*DEATHS, *HELD_OUT, *LATER_DEATHS]
+        for death in EVERY_DEATH
         if death.remedy and (not options.words or any(word in death.name for word in options.words))
     ]
     found: list[Followed] = []

@@ -16,8 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "backend")]
 
 import staged  # noqa: E402
 from deaths import DEATHS  # noqa: E402
-from held_out import HELD_OUT  # noqa: E402
-from later_deaths import LATER_DEATHS  # noqa: E402
+from every_death import EVERY_DEATH  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 DOCS = HERE / "RESULTS.md"
@@ -26,11 +25,7 @@ BEGIN, END = "<!-- table -->\n", "<!-- /table -->"
 
 def main() -> int:
     words = sys.argv[1:]
-    chosen = (
-        [death for death in [*DEATHS, *HELD_OUT, *LATER_DEATHS] if any(word in death.name for word in words)]
-        if words
-        else DEATHS
-    )
+    chosen = [death for death in EVERY_DEATH if any(word in death.name for word in words)] if words else DEATHS
     rows, wrong = [], 0
     with tempfile.TemporaryDirectory() as folder:
         server = RunningServer(Path(folder) / "server")

@@ -219,6 +219,43 @@ def test_a_larger_input_likely_needs_more_than_the_last() -> None:
     assert diagnose(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).kind == "activations"
 
 
+def test_a_limit_is_a_share_of_a_larger_device_too() -> None:
+    """A device of 2.75 GiB was called enough under a fraction of 0.4, and ran out."""
+    sizes = [
+        next(one.card_bytes for one in alternatives.remedies_for(context_of(facts)) if one.card_bytes)
+        for facts in (KNOWN, replace(KNOWN, free_bytes=100 * MIB, limit_bytes=1000 * MIB))
+    ]
+    assert sizes[0] is not None and sizes[1] is not None and sizes[1] > 1.8 * sizes[0]
+
+
+def test_the_state_of_an_unknown_optimizer_is_unknown_in_its_first_update() -> None:
+    """It makes it one parameter after the other. What needs no state fits: forward and backward did."""
+    died = replace(
+        DIED, phase="optimizer", progress=None, optimizer_bytes=900 * MIB, gradients_bytes=100 * MIB, state_is_unknown=True,
+        peak_now_bytes=500 * MIB,
+    )  # fmt: skip
+    assert not any(one.enough for one in alternatives.remedies_for(context_of(died)))
+    for peak, enough in ((500 * MIB, True), (1400 * MIB, None)):
+        record = SimpleNamespace(
+            techniques=(), state_bytes_per_parameter_byte=None, optimizer_kind="Mixed", bucket_bytes=None
+        )
+        found = optimizer_state.remedies_for(context_of(replace(died, peak_now_bytes=peak), record))
+        assert next(one for one in found if one.what == "SGD without momentum").enough is enough
+
+
+def test_the_batch_of_a_larger_step_counts_once() -> None:
+    """It is there before the forward, and a part of what the step before took."""
+    died = replace(
+        DIED, step=3, parameters_bytes=0, trainable_bytes=0, used_bytes=700 * MIB, reserved_bytes=750 * MIB, free_bytes=750 * MIB,
+        limit_bytes=800 * MIB, before_forward_bytes=230 * MIB, progress=0.5, peak_before_bytes=200 * MIB,
+        end_before_bytes=70 * MIB, input_shape=(40000, 1024, 1), input_shape_before=(4000, 1024, 1), batch_size=40000,
+    )  # fmt: skip
+    need = estimate_of(died)
+    assert need is not None and need.likely_bytes == (70 + 10 * (200 - 70)) * MIB
+    assert need.working_bytes is not None and need.working_bytes > 10 * (200 - 70) * MIB, "the bound stays as it was"
+    assert diagnose(died).kind == "limit"
+
+
 @pytest.mark.parametrize(
     ("kind", "update", "copies"),
     [("AdamW", "foreach", 1), ("AdamW", "fused", 0), ("SGD", "foreach", 0), ("RAdam", "foreach", 2), (None, None, 0)],

@@ -6,7 +6,7 @@ names the variable that holds them.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.scan.find_holders import find_holders, undisturbed
@@ -21,12 +21,14 @@ BATCHES: Final = 4
 """A single tensor is data, and not the batch, where it is larger than this number of batches."""
 
 
-def holder_of_data(device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int) -> DataHolder | None:
+def holder_of_data(
+    device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int | None
+) -> DataHolder | None:
     """Holder of most data, if that is a tenth of the memory in use. Up to SCAN_SECONDS of the thread that ran out.
 
     device           the one that ran out
     resident_bytes   bytes without an owner that no running forward made
-    batch_bytes      bytes of the running forward's input; 0 where none runs
+    batch_bytes      bytes of the running forward's input; 0 where none runs, None where it is not known
     """
     least = int(LEAST_SHARE * used_bytes)
     if resident_bytes < max(1, least):
@@ -43,11 +45,21 @@ def holder_of_data(device: int | None, resident_bytes: int, used_bytes: int, bat
     )
 
 
-def _is_data(group: HeldMemory, device: int | None, batch_bytes: int) -> bool:
+def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None) -> bool:
     holder = group.holder
     tensors = [tensor for reference in group.references if (tensor := reference()) is not None]
     if any(tensor.device.index != device for tensor in tensors):
         return False
     if group.graphs or group.on_cpu or group.cyclic or group.models or holder.in_model or holder.kv_cache:
         return False
-    return holder.name != "unknown" and (holder.container or group.held_bytes > BATCHES * batch_bytes)
+    if holder.name == "unknown":
+        return False
+    if batch_bytes is None:  # a batch is saved for the backward
+        return not any(map(_may_be_saved, tensors))
+    return holder.container or group.held_bytes > BATCHES * batch_bytes
+
+
+def _may_be_saved(tensor: Any) -> bool:
+    """Whether a graph, or a view, may refer to a tensor: something in C++ has it, or that cannot be known."""
+    use_count = getattr(tensor, "_use_count", None)
+    return use_count is None or use_count() > 1

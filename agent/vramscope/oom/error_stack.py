@@ -39,6 +39,11 @@ def frames_now() -> list[FrameType]:
     return (here + stack_of(sys._current_frames().get(main)))[:MAX_FRAMES]
 
 
+def backward_runs_python() -> bool:
+    """Whether autograd's thread runs a Python function here: a custom backward, or a hook. Its locals are gradients."""
+    return threading.current_thread() is not threading.main_thread() and bool(stack_of(sys._getframe(1)))
+
+
 def is_backward_thread() -> bool:
     """Whether this thread runs a backward."""
     import torch

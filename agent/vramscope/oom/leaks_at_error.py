@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from vramscope.guard import guarded
 from vramscope.oom import exception_refs, late_suspects
 from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
+from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages
 from vramscope.protocol.oom_record import DataHolder
-from vramscope.steps.phase import DATA, EVAL, FORWARD, OTHER
+from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 
 if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector
@@ -99,12 +100,15 @@ class LeaksAtError:
         if owned is None or not trigger.is_own or self._scanned_for_data:
             return None
         in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
-        resident = (before_forward_bytes or 0 if in_step else used) - sum(owned.owned_bytes.values())
+        # A model is known from the end of its first forward on.
+        unobserved = self._clock.phase == BACKWARD and before_forward_bytes is None and not backward_runs_python()
+        resident = (before_forward_bytes or 0 if in_step and not unobserved else used) - sum(owned.owned_bytes.values())
         if resident < LEAST_SHARE * used:
             return None
         self._scanned_for_data = True
         with guarded("the scan for data on the device"):
-            return holder_of_data(trigger.device, resident, used, math.prod(input_shape) * WIDEST if input_shape else 0)
+            batch = math.prod(input_shape) * WIDEST if input_shape else None if unobserved else 0
+            return holder_of_data(trigger.device, resident, used, batch)
         return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

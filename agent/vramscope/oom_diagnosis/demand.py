@@ -183,7 +183,8 @@ def _in_forward(facts: Facts, state: _State) -> Estimate:
         error = max(most / full - 1, REPEAT_ERROR) if full else REPEAT_ERROR
     # A larger input needs at least as many times as much, if no more than is extrapolated.
     before = state.before
-    likely = max(before, min(before * ratio, full)) if before >= full / SAME_ORDER else full
+    scaled = before * ratio - (_batch_bytes(facts, state) if ratio > 1 else 0)
+    likely = max(before, min(scaled, full)) if before * ratio >= full / SAME_ORDER else full
     if error is None and before < full:
         return replace(state.known(full, 0, likely, basis), is_crude=True)
     return _or_the_step_before(state, full, error or REPEAT_ERROR, likely, basis)
@@ -244,6 +245,12 @@ def _took_bytes(facts: Facts, fixed_bytes: int) -> int:
     """Bytes that the last complete step allocated. Of the constant bytes, only those at its end were a part of its peak."""
     constant = min(facts.constant_bytes, max(0, (facts.end_before_bytes or 0) - fixed_bytes))
     return max(0, (facts.peak_before_bytes or 0) - fixed_bytes - constant)
+
+
+def _batch_bytes(facts: Facts, state: _State) -> int:
+    """Bytes that came between the last step and this forward, at most the input's: constant here, and of the last step a part."""
+    came = state.constant - max(0, (facts.end_before_bytes or 0) - state.fixed)
+    return max(0, min(came, BYTES_A_NUMBER * prod(facts.input_shape) if facts.input_shape else 0))
 
 
 def _may_be_the_batch(facts: Facts) -> bool:

@@ -217,6 +217,8 @@ def _state_is_unknown(record: OomRecord, expected_state: int | None) -> bool:
         return False
     if record.optimizer_kind is None:
         return record.step == 0  # one will be made, or was made unobserved
+    if record.phase == "optimizer" and not record.step:
+        return True  # the first update makes it, one parameter after the other
     return record.optimizer_kind in ACCUMULATES_STATE or not record.owned_bytes.get("optimizer")
 
 

@@ -234,6 +234,8 @@ class Facts:
         if self.working_bytes is None or self.used_bytes is None:
             return 0
         before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
+        if self.phase == "backward" and self.before_forward_bytes is None:
+            before = self.data_bytes
         grown = max(self.leaked_bytes, self.growth_bytes or 0)
         # An evaluation with gradients on has accumulated it since its first forward began.
         since = self.evaluates and self.forwards > 1

@@ -87,6 +87,8 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     # In later steps each free block may be smaller than such a request.
     pieces = 0 if facts.expandable else facts.asked_bytes or 0
     size = int((least + pieces) * (1 + SPARE))
+    if facts.limit_bytes is not None and facts.limit_bytes < whole:  # a fraction, which a larger device has too
+        size = max(size, int((needed + pieces) * (1 + SPARE) * facts.total_bytes / facts.limit_bytes))
     size = -(-size // (GIB // 4)) * (GIB // 4)
     card = smallest_card(size)
     yield Remedy(

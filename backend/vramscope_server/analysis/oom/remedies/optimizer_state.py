@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope.oom_diagnosis.facts import COPIES
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
@@ -86,6 +87,8 @@ def _state(context: RemedyContext) -> Iterator[Remedy]:
         )
     estimate = context.estimate
     enough = _without_state(replace(context, estimate=replace(estimate, update_bytes=0)), state, 1.0)
+    if _only_state_was_missing(context):
+        enough = True
     yield Remedy(
         what="SGD without momentum",
         saves_bytes=state if enough is False or state < context.least_bytes else _saved_without_state(context, state),
@@ -149,6 +152,15 @@ def _narrow_share(context: RemedyContext) -> float:
     """Return the share of the trainable parameters that already have 16 bits."""
     trainable = context.facts.trainable_bytes or 0
     return min(1.0, (context.record.narrow_bytes or 0) / trainable) if trainable else 0.0
+
+
+def _only_state_was_missing(context: RemedyContext) -> bool:
+    """Return whether the first update ran out, and forward and backward with all gradients fitted before it."""
+    facts = context.facts
+    if facts.phase != "optimizer" or facts.step or not facts.state_is_unknown or facts.peak_now_bytes is None:
+        return False
+    needed = (1 + FRAGMENTATION_MARGIN) * (facts.peak_now_bytes + facts.full_gradients_bytes)
+    return needed <= context.available_bytes
 
 
 def _without_state(context: RemedyContext, less: int, share: float) -> bool | None:

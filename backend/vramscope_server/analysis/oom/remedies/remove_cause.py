@@ -15,6 +15,9 @@ from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 AS_LARGE: Final = 0.01
 """Maximum size difference of two models that may replace each other, as a share of the weights."""
 
+RECENT: Final = 0.05
+"""Share of a leak's bytes that may have come after they were counted."""
+
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Yield a remedy for each cause that exists."""
@@ -74,7 +77,10 @@ def _without(context: RemedyContext, less: int) -> bool | None:
 def _copies(context: RemedyContext) -> Iterator[Remedy]:
     holders = context.record.holders
     copies = sum(one.held_bytes for one in holders if one.category == OTHER_MODELS and one.module == COPIES)
-    if copies > context.facts.copy_bytes:  # an unfinished copy has a remedy of its own
+    facts = context.facts
+    if context.kind is CauseKind.LEAK and growing(context.record) and copies <= (1 + RECENT) * facts.leaked_bytes:
+        return  # the leaked variable has them, and the remedy of the leak frees them
+    if copies > facts.copy_bytes:  # an unfinished copy has a remedy of its own
         yield Remedy(
             what="free the copies of weights (a checkpoint, a state dict, gradients), or keep them on the host",
             saves_bytes=copies,

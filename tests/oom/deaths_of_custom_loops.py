@@ -17,7 +17,7 @@ def is_unseen(death: Death) -> bool:
     return hashlib.sha256(death.name.encode()).digest()[0] % 2 == 1
 
 
-LATER_DEATHS = [
+CUSTOM_LOOP_DEATHS = [
     Death(
         "a state that the optimizer makes when it is built",
         "optimizer",

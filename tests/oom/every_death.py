@@ -1,0 +1,12 @@
+"""All staged deaths, and the halves of those that were written down before any of them had been run."""
+
+from __future__ import annotations
+
+from deaths import DEATHS
+from deaths_of_custom_loops import CUSTOM_LOOP_DEATHS
+from deaths_of_research_code import RESEARCH_DEATHS
+from held_out import HELD_OUT
+
+WITH_NOTES = [*CUSTOM_LOOP_DEATHS, *RESEARCH_DEATHS]
+"""Each with its cause and a remedy, written down before any had been run."""
+EVERY_DEATH = [*DEATHS, *HELD_OUT, *WITH_NOTES]

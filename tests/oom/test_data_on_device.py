@@ -1,0 +1,35 @@
+"""The program's own data is named, and never the batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vramscope.oom.data_on_device import holder_of_data
+from vramscope.protocol.oom_record import DataHolder
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+def found(batch_bytes: int | None, *, keeps_data: bool) -> DataHolder | None:
+    """Holder of data while the graph of a large batch is alive."""
+    layer = torch.nn.Linear(1024, 8).cuda()
+    batch = torch.empty(32 * 1024, 1024, device="cuda")
+    features = torch.empty(64 * 1024, 1024, device="cuda") if keeps_data else None
+    loss = layer(batch).sum()
+    holder = holder_of_data(0, 1024 * MIB, 512 * MIB, batch_bytes)
+    assert loss.requires_grad and (features is None) is not keeps_data
+    return holder
+
+
+def test_data_is_told_from_a_batch_of_unknown_size_by_the_graph() -> None:
+    """Of the first step's input nothing is known."""
+    holder = found(None, keeps_data=True)
+    assert holder is not None and (holder.name, holder.held_bytes) == ("features", 256 * MIB)
+    assert found(None, keeps_data=False) is None
+
+
+def test_a_tensor_smaller_than_some_batches_is_no_data() -> None:
+    assert found(128 * MIB, keeps_data=True) is None
