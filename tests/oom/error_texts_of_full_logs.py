@@ -147,7 +147,7 @@ FULL_LOGS: Final = (
     ErrorText(
         "quota of a multi-process service",
         "+ export CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20G\n+ python serve.py\n" + TRACEBACK + modern("1.00 GiB", "79.15 GiB", "41.20 GiB", "18.10 GiB", "902.00 MiB", more="Process 771 has 17.30 GiB memory in use. " + OWN.format("20.00 GiB")) + "\n",
-        "pytorch", "", GIB, 0, says=("more free memory than was requested",), never=("fragmented", "Apple", "Metal"),
+        "pytorch", "", GIB, 0, says=("more free memory than was requested", "CUDA MPS", "nvidia-smi"), never=("fragmented", "Apple", "Metal"),
     ),
     ErrorText(
         "attempts of Inductor, then the training runs out of memory",

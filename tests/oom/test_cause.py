@@ -326,7 +326,7 @@ def test_a_batch_is_split_at_most_into_rows() -> None:
     (parted,) = found(KNOWN)
     assert parted.enough
     assert parted.micro_batches == 8
-    assert "micro-batches of 8 instead of 64 rows" in parted.what
+    assert "8 micro-batches of 8 rows instead of 64 rows" in parted.what
     rows = int(parted.source_words.split("; ")[-1].split()[0])
     assert 8 <= rows < 16, "the largest batch that fits by the same arithmetic"
     assert found(replace(KNOWN, batch_size=4)) == [], "even single rows are not known to fit"

@@ -50,8 +50,8 @@ def test_a_runs_error_is_explained(server: RunningServer, cli: Cli) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "Requested 4.00 GiB at " in " ".join(out.split())
-    assert out.index("micro-batches of 1/2") < out.index(".py:87 in train")
-    assert "yes" in next(line for line in lines if "micro-batches of 1/2" in line)
+    assert out.index("2 micro-batches instead") < out.index(".py:87 in train")
+    assert "yes" in next(line for line in lines if "2 micro-batches instead" in line)
     assert "/usr/lib/torch" not in out, "a library's frames are left out"
     assert lines[-1] == f"{server.url}/runs/{agent.run}/oom"
     assert "survived" not in out

@@ -86,7 +86,7 @@ def test_optimizer_remedies_save_what_they_promise(tmp_path: Path, emulated_gpu:
             least, most = (1 + share for share in optimizer_state.MEASURED[formula])
             assert remedy.saves_bytes is not None
             assert remedy.saves_bytes * least <= saved_bytes <= remedy.saves_bytes * most, (model, words)
-            assert "(measured savings were -0.5 to +" in remedy.source_words
+            assert "(measured savings were 0.5 % smaller to " in remedy.source_words
 
 
 def context(measured: dict[str, Any]) -> RemedyContext:

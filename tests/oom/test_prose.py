@@ -93,7 +93,7 @@ def test_a_request_that_is_nearly_everything_is_named() -> None:
     alone = replace(STEP, asked_bytes=13_000 * MIB, total_bytes=8192 * MIB, reserved_bytes=20 * MIB, **small)
     alone = replace(alone, trainable_bytes=MIB, expected_state_bytes=0, buffers_bytes=0)
     assert "check the shapes on its line" in diagnose(alone).sentence
-    assert "single request" not in diagnose(STEP).sentence
+    assert "check the shapes" not in diagnose(STEP).sentence
 
 
 def test_graphs_of_many_forwards_are_no_fragmentation() -> None:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 LEAST_BYTES: Final = 1 << 20
 ADVICE: Final = (
-    "leave the except block before you try again (set a flag in it, and retry below). The exception references the frames of the "
-    "failed attempt, and these all that its forward allocated"
+    "set a flag in the except block, and retry below it. Within the block, the exception retains the frames of the failed attempt, "
+    "and with them all that its forward allocated"
 )
 
 LIVING_ADVICE: Final = (
-    "keep str(error), or error.with_traceback(None). The exception references the frames of the failed attempt, and these all that "
-    "its forward allocated"
+    "keep str(error), or error.with_traceback(None). The exception retains the frames of the failed attempt, and with them all "
+    "that its forward allocated"
 )
 MOST_IN_LIST: Final = 1000
 

@@ -52,6 +52,9 @@ NO_SIZE: Final = "Check the shapes on the line that failed."
 LARGER_THAN_DEVICE: Final = (
     "Check the shapes on the line that failed. If they are right, use a smaller batch or shorter inputs."
 )
+FREE_WAS_ENOUGH: Final = (
+    "Look for other processes on the device (nvidia-smi), and for a quota of the container, virtual GPU or WSL."
+)
 LESS_MEMORY: Final = "Use a smaller batch or shorter inputs, gradient checkpointing, or weights of fewer bits."
 HOST: Final = "Use fewer DataLoader workers, a smaller prefetch_factor, or keep less in the process."
 
@@ -67,6 +70,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return known
     if isinstance(details, NotKnown) and details.missing is Missing.LARGER_THAN_DEVICE:
         return NO_SIZE if facts.no_size else LARGER_THAN_DEVICE
+    if isinstance(details, NotKnown) and details.missing is Missing.FREE_WAS_ENOUGH:
+        return FREE_WAS_ENOUGH
     if isinstance(details, NotKnown) and details.missing is Missing.PARTS:
         return LESS_MEMORY if facts.from_text else ""
     if isinstance(details, HostMemoryFull):

@@ -127,7 +127,7 @@ def _why(cause: Cause, facts: Facts) -> str:
         case NotKnown(missing=Missing.FREE_WAS_ENOUGH):
             return (
                 "The device reported more free memory than was requested, so this is no fragmentation. Known reasons: another "
-                "process was faster, Windows or WSL limits the memory, a virtual GPU has a quota, or a driver handle is missing."
+                "process took it first, or a quota applies (Windows, WSL, a virtual GPU, CUDA MPS)."
             )
         case _:
             return "The message has too few numbers to know the cause."
@@ -253,9 +253,7 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
     if has_larger_input(facts):
         remarks.append(f"{input_words(facts)}.")
     if parts.asked_bytes and parts.asked_bytes >= _NEARLY_ALL * known and facts.source_line:
-        remarks.append(
-            "Nearly all of what is in use or requested is this single request: check the shapes on its line."
-        )
+        remarks.append("This single request is most of it: check the shapes on its line.")
     return " ".join(remarks)
 
 
@@ -271,7 +269,7 @@ def _on_which_rank(facts: Facts) -> str:
 def _request(facts: Facts) -> str:
     where = _on_rank(facts) + (f" at {facts.source_line}" if facts.source_line else "")
     if facts.module:
-        where += f", in {facts.module}"
+        where += f", in module {facts.module}"
     if facts.thread is not None:
         where += f", by thread {facts.thread!r}" + (f" during step {facts.step + 1}" if facts.step is not None else "")
     elif facts.step is not None and (facts.phase not in (None, "other") or facts.step):

@@ -92,7 +92,7 @@ def _device(context: RemedyContext) -> Iterator[Remedy]:
     size = -(-size // (GIB // 4)) * (GIB // 4)
     card = smallest_card(size)
     yield Remedy(
-        what=f"a device with {amount(size)} or more" + (f": {card.label}, such as {card.name}" if card else ""),
+        what=f"a device with at least {amount(size)}" + (f", such as {card.name} ({card.label})" if card else ""),
         saves_bytes=size - facts.total_bytes,
         enough=True,
         source="formula",

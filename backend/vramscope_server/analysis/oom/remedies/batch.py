@@ -124,8 +124,9 @@ def _trainer_predictions(context: RemedyContext) -> Iterator[Remedy]:
 def _split(
     context: RemedyContext, parts: int, rows: int | None, *, saves: int | None = None, enough: bool | None = None
 ) -> Remedy:
-    size = f"1/{parts}" if rows is None else f"{-(-rows // parts):,} instead of {rows:,} rows"
-    what = f"micro-batches of {size}, accumulated over {parts}: the effective batch stays the same"
+    size = "" if rows is None else f" of {-(-rows // parts):,} rows"
+    whole = "the whole batch" if rows is None else f"{rows:,} rows"
+    what = f"{parts} micro-batches{size} instead of {whole}, with accumulated gradients"
     return _remedy(what, context, saves=saves, enough=enough, technique="gradient_accumulation", parts=parts)
 
 
@@ -154,7 +155,7 @@ def _remedy(
         enough=enough,
         source="formula",
         source_words=words,
-        cost="steps take slightly longer if the GPU was busy all the time",
+        cost="slightly slower steps if the GPU was fully used",
         rank=rank,
         technique=technique,
         micro_batches=parts,

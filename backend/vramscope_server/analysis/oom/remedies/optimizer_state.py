@@ -145,7 +145,7 @@ def _precision(context: RemedyContext) -> Iterator[Remedy]:
 def _error(of: str) -> str:
     """Return a text with the range of differences between measured savings and the formula."""
     least, most = MEASURED[of]
-    return f"measured savings were {least * 100:+.3g} to {most * 100:+.3g} % off this formula"
+    return f"measured savings were {-least * 100:.3g} % smaller to {most * 100:.3g} % larger"
 
 
 def _narrow_share(context: RemedyContext) -> float:

@@ -115,4 +115,4 @@ class RemedyContext:
     @property
     def basis_with_error(self) -> str:
         """Evidence of the estimate, with its error."""
-        return f"{self.basis_words} (it may be off by up to {amount(self.estimate.error_bytes)})"
+        return f"{self.basis_words}; error at most {amount(self.estimate.error_bytes)}"

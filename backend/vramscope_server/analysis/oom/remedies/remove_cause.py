@@ -39,7 +39,8 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
         return
     if leaks:
         where = f" ({line_of(leaks[0].file, leaks[0].line)})" if leaks[0].file else ""
-        what = f"{leaks[0].name}{where}: {leaks[0].advice}"
+        name, advice = leaks[0].name, leaks[0].advice
+        what = f"{name}{where}{advice[len(name) :]}" if advice.startswith(f"{name} ") else f"{name}{where}: {advice}"
     else:
         what = "find what retains memory from step to step (page Leaks): no variable is known yet"
     words = "memory after each step, from the first step to the last"
@@ -137,7 +138,7 @@ def _data(context: RemedyContext) -> Iterator[Remedy]:
             saves_bytes=facts.data_bytes,
             enough=_without(context, facts.data_bytes),
             source="measured",
-            source_words="tensors of that variable when memory ran out, with what a step needs of it",
+            source_words="bytes of that variable when memory ran out",
             cost="copies to the device in each step",
             rank=1 if context.kind is CauseKind.DATA else 3,
         )
