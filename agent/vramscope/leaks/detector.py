@@ -57,7 +57,7 @@ class LeakDetector:
         self._clock = clock
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
-        self._plainly = torch._C.DisableTorchFunctionSubclass
+        self._plainly = torch._C.DisableTorchFunction
         self._loop = LoopShape()
         self._schedule = ScanSchedule()
         self._evaluation = EvaluationSchedule()

@@ -69,7 +69,7 @@ def results_and_variables(shell: Any) -> tuple[tuple[str, int], ...]:
     """
     import torch
 
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunction():
         found = [(one.name, id(one.tensor)) for one in (*_results(shell), *_variables(_failed_frames()))]
     idents = {ident for _, ident in found}
     variables = [(name, id(value)) for name, value in list(shell.user_ns.items()) if id(value) in idents]
@@ -84,7 +84,7 @@ def retained_by_notebook(shell: Any, least_bytes: int) -> list[NotebookReference
     """
     import torch
 
-    with torch._C.DisableTorchFunctionSubclass():  # no code of the user's tensor classes
+    with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
         return _retained(shell, least_bytes)
 
 

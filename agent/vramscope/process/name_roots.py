@@ -70,7 +70,7 @@ def roots() -> list[list[Root]]:
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
     selves = [root for root in mine if _is_self(root)]
-    return [[root for root in mine if not _is_self(root)], theirs, [*_globals(), *_context()], selves]
+    return [[root for root in mine if not _is_self(root)], theirs, [*_globals(), *_context(), *_modes()], selves]
 
 
 def _is_self(root: Root) -> bool:
@@ -179,6 +179,22 @@ def _context() -> Iterator[Root]:
     for variable, value in contextvars.copy_context().items():
         if type(value) not in ATOMS:
             yield Root("context variable", variable.name, value, None, None, None, "")
+
+
+def _modes() -> Iterator[Root]:
+    """Yield PyTorch's modes of this thread that the user wrote: ``with Trace():`` refers to one without a name."""
+    import torch
+    from torch.utils import _python_dispatch
+
+    stacks = (
+        (torch.overrides, "_get_current_function_mode_stack"),
+        (_python_dispatch, "_get_current_dispatch_mode_stack"),
+    )
+    for module, name in stacks:
+        for mode in getattr(module, name, list)():
+            kind = type(mode)
+            if type_info.module_of(kind).partition(".")[0] != "torch":
+                yield Root("context variable", type_info.name_of(kind), mode, None, None, None, "")
 
 
 def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:

@@ -180,17 +180,18 @@ def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torc
 
     A module that is being copied or unpickled has no attributes yet, and is none of them.
     """
-    if modules is None:
-        from torch import nn
+    import torch
 
-        modules = living(nn.Module)
+    if modules is None:
+        modules = living(torch.nn.Module)
     modules = [module for module in modules if _is_made(module)]
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     sized = []
-    for module in modules:
-        if id(module) not in inner:
-            size = sum(p.numel() for p in module.parameters())
-            if size:
-                sized.append((size, module))
+    with torch._C.DisableTorchFunction():  # no code of the user's tensor classes and modes
+        for module in modules:
+            if id(module) not in inner:
+                size = sum(p.numel() for p in module.parameters())
+                if size:
+                    sized.append((size, module))
     sized.sort(key=lambda pair: -pair[0])
     return [module for _, module in sized[:MOST_ROOTS]]

@@ -1,4 +1,4 @@
-"""Iterative pruning: after each round of sixteen steps the masks are made anew from the weights, and the weights are set back to those of the start. Pattern: lottery tickets."""
+"""Iterative pruning: after each round of sixteen steps the masks are computed again from the weights, and the weights become those of the start again. Pattern: iterative magnitude pruning."""
 EXPECTED = {"kind": "innocent"}
 
 import torch

@@ -60,7 +60,8 @@ def grouping_of(paths: Collection[Path]) -> Grouping:
 
 
 def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
-    """(class, pattern of a name) of many tensors in attributes that differ in numbers alone: ``out_0``, ``out_1``, and so on."""
+    """(class, pattern of a name) of many tensors in attributes, or in globals that no line names, which differ in
+    numbers alone: ``out_0``, ``out_1``, and so on."""
     labels: dict[tuple[str, str], set[str]] = {}
     for path in paths:
         pattern = _pattern(path)
@@ -70,10 +71,15 @@ def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
 
 
 def _pattern(link: Path) -> tuple[str, str] | None:
-    """None where it is no such attribute, or where it is a container, which is a holder by itself."""
-    if link.parent is None or not link.label.startswith(".") or not NUMBER.search(link.label):
-        return None
+    """None where it is no such attribute or global, or where it is a container, which is a holder by itself."""
     if issubclass(link.kind, CONTAINERS) or is_array(link.kind):
+        return None
+    if link.parent is None:
+        # One that the code names is a variable by itself: ``h1 = layer1(x)``.
+        code = link.root.code
+        made_up = link.root.kind == "global" and code is not None and link.label not in code.co_names
+        return (link.root.owner, NUMBER.sub("*", link.label)) if made_up and NUMBER.search(link.label) else None
+    if not link.label.startswith(".") or not NUMBER.search(link.label):
         return None
     return type_info.qualified_name(link.parent.kind), NUMBER.sub("*", link.label)
 

@@ -111,7 +111,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     labels = labels_of_all(paths, links, family)
     name = root.spoken + "".join(labels) + "".join(deeper)
     if numbered:
-        name = root.spoken + "".join(labels_of(links[:-1])) + NUMBER.sub("*", last.label)
+        name = "" if last.parent is None else root.spoken + "".join(labels_of(links[:-1]))
+        name += NUMBER.sub("*", last.label)
     if last.parent is not None and any(label.startswith("._") for label in labels[:-1]) and own_codes(last.parent.kind):
         # By what a library calls its own nobody knows the object: `Net.outputs`, not `trainer._connector._selector.model.outputs`.
         name = f"{type_info.name_of(last.parent.kind)}{last.label}" + "".join(deeper)

@@ -184,11 +184,13 @@ def handed_on(
 
 
 def named_at(codes: Iterable[types.CodeType]) -> tuple[types.CodeType, int] | None:
-    """The first function and line that set an attribute, or a buffer, of a name that is made up as the program runs."""
+    """The first function and line that set an attribute, a buffer or a global of a name that is made up as the program runs."""
     for code in codes:
         for line in lines_of(code):
-            if "setattr" in line.loads or not line.attributes_loaded.isdisjoint(
-                ("register_buffer", "register_parameter")
+            if (
+                "setattr" in line.loads
+                or ("globals" in line.loads and line.adds)
+                or not line.attributes_loaded.isdisjoint(("register_buffer", "register_parameter"))
             ):
                 return code, line.number
     return None
@@ -217,6 +219,20 @@ def called_from(codes: Iterable[types.CodeType], function: str) -> tuple[types.C
         if line.calls and function in line.loads | line.attributes_loaded
     ]
     return min(found, key=lambda entry: entry[0])[1:] if found else None
+
+
+def registered_at(codes: Iterable[types.CodeType], function: types.CodeType) -> tuple[types.CodeType, int] | None:
+    """The line that hands a function to a call which registers it: ``register_forward_hook(hook)``."""
+    for outer in codes:
+        for part in with_inner(outer):
+            if function not in part.co_consts:
+                continue
+            for line in lines_of(part):
+                if any(name.startswith(("register_", "add_")) for name in line.attributes_loaded | line.loads) and (
+                    function.co_name in line.loads or line.number == function.co_firstlineno
+                ):
+                    return part, line.number
+    return None
 
 
 def _named(score: int, line: Line, keys: frozenset[str]) -> int:

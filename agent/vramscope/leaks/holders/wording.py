@@ -16,6 +16,7 @@ from vramscope.leaks.scan.object_children import attributes_of, children
 from vramscope.leaks.scan.reachability import reached, shortest_path
 from vramscope.process import frames, name_roots, type_info
 
+_SUSPENDED: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 NAMELESS: Final = "unknown"
 """Name of a holder that was not found."""
 
@@ -56,17 +57,20 @@ def holder_of_thing(
             at[1] if at else code.co_firstlineno,
             code.co_name,
         )
+    if kind in _SUSPENDED:
+        return _of_suspended(thing, child, chain)
     if kind is types.FunctionType:
         code = thing.__code__
         words = f"function {thing.__qualname__} and its closure"
+        at = line_search.registered_at(codes.all, code) or (code, code.co_firstlineno)
         return nameless_holder(
             HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
             thing.__name__,
             words,
             [words, *chain],
-            code.co_filename,
-            code.co_firstlineno,
-            code.co_name,
+            at[0].co_filename,
+            at[1],
+            at[0].co_name,
             mechanism=Mechanism.CLOSURE,
         )
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
@@ -98,6 +102,26 @@ def holder_of_thing(
         at[0].co_name if at else None,
         carried=not contained,
         mechanism=_mechanism_of(kind, label),
+    )
+
+
+def _of_suspended(thing: Any, child: Any, chain: list[str]) -> Holder | None:
+    """A generator or a coroutine that only a running loop asks for its next value: its variable has the tensors."""
+    label = next((label for label, value in children(thing) if value is child), "")
+    code = getattr(thing, "gi_code", None) or getattr(thing, "cr_code", None) or getattr(thing, "ag_code", None)
+    if code is None or "'" not in label or frames.is_library(code.co_filename):
+        return None
+    name = label.split("'")[1]
+    at = line_search.name_kept_at(code, name, container=True)
+    words = f"variable '{name}' of {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}()"
+    return nameless_holder(
+        HolderKey(HolderKind.FRAME, code.co_name, code.co_filename, name),
+        name,
+        words,
+        [words, *chain],
+        code.co_filename,
+        at[1] if at else code.co_firstlineno,
+        code.co_name,
     )
 
 

@@ -20,13 +20,13 @@ DEEPEST: Final = 6
 
 def argument_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorKinds) -> Storages:
     """Storages of the tensors in the arguments, some levels deep. No code of the user runs, and no tensor is kept."""
-    from torch._C import DisableTorchFunctionSubclass
+    from torch._C import DisableTorchFunction
 
     found: Storages = {}
     shapes: Shapes = {}
     queue: collections.deque[tuple[Any, int]] = collections.deque(((args, 0), (kwargs, 0)))
     seen: set[int] = set()
-    with DisableTorchFunctionSubclass():
+    with DisableTorchFunction():
         while queue and len(seen) < MOST_OBJECTS:
             value, depth = queue.popleft()
             if id(value) in seen or type(value) in ATOMS:

@@ -317,13 +317,13 @@ def _not_walked(budget: NodeBudget) -> Iterator[str]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """During a scan: no garbage collection, and no ``__torch_function__`` of the user's tensor classes.
+    """During a scan: no garbage collection, and no ``__torch_function__`` of the user's tensor classes and modes.
 
-    Asking a tensor for its storage would run the code of its class.
+    Asking a tensor for its storage would run their code.
     """
     import torch
 
-    with collector_paused(), torch._C.DisableTorchFunctionSubclass():
+    with collector_paused(), torch._C.DisableTorchFunction():
         yield
 
 
