@@ -20,4 +20,9 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "146_parameter_hook_each_step": "wrong",
     "218_whole_set_on_the_device": "wrong",
     "234_finalizers": "partly",
+    "270_hook_after_accumulation": "partly",
+    "275_cell_not_detached": "silent",
+    "276_buffers_handed_back": "partly",
+    "282_roots_for_a_drawing": "wrong",
+    "286_examples_with_cached_features": "wrong",
 }

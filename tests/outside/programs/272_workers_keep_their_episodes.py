@@ -14,11 +14,11 @@ lock = threading.Lock()
 def worker(updates):
     moves = []
     for _ in range(updates):
-        for _ in range(4):
-            scores = policy(torch.randn(256, 16, device="cuda"))
-            moves.append(scores.log_softmax(-1))  # <- here
-        loss = -torch.stack(moves[-4:]).mean()
         with lock:
+            for _ in range(4):
+                scores = policy(torch.randn(256, 16, device="cuda"))
+                moves.append(scores.log_softmax(-1))  # <- here
+            loss = -torch.stack(moves[-4:]).mean()
             opt.zero_grad()
             loss.backward()
             opt.step()
