@@ -40,8 +40,7 @@ def main() -> None:
         server = start_server(address)
     try:
         print(f"vramscope: watch it at {address}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
-        train(address, steps)
-        if steps:
+        if train(address, steps) and steps:
             subprocess.run([VRAMSCOPE, "show", NAME], env={**os.environ, "VRAMSCOPE_SERVER": address}, check=True)
     finally:
         if server:
@@ -89,16 +88,24 @@ def start_server(address: str) -> subprocess.Popen[bytes]:
     return server
 
 
-def train(address: str, steps: int | None) -> None:
-    if is_emulated():
-        train_on_cpu(address)
-    command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", NAME]
+def train(address: str, steps: int | None) -> bool:
+    """Train to the end. False if Ctrl-C ended it before."""
+    if is_emulated() and not train_on_cpu(address):
+        return False
     # On an emulated GPU the page must not claim a card that is not there.
     environment = {"EMULATED_GPU_NAME": "emulated H100 80GB", **os.environ}
-    training = subprocess.Popen([*command, *(["--steps", str(steps)] if steps else [])], env=environment)
+    return run_training(address, NAME, ["--steps", str(steps)] if steps else [], environment)
+
+
+def run_training(address: str, name: str, options: list[str], environment: dict[str, str] | None = None) -> bool:
+    """Run a training to its end. False if Ctrl-C ended it before."""
+    command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", name, *options]
+    training = subprocess.Popen(command, env=environment)
+    interrupted = False
     try:
         status = training.wait()
     except KeyboardInterrupt:
+        interrupted = True
         try:  # the terminal has told the training, too
             status = training.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -106,6 +113,7 @@ def train(address: str, steps: int | None) -> None:
             status = training.wait(timeout=30)
     if status:
         raise SystemExit(f"vramscope: the training ended with status {status}")
+    return not interrupted
 
 
 def is_emulated() -> bool:
@@ -115,10 +123,9 @@ def is_emulated() -> bool:
     return bytes.fromhex(found.stdout.strip().replace("-", "")[:16] or "00").startswith(b"emulated")
 
 
-def train_on_cpu(address: str) -> None:
-    """Train a small model on the CPU first, whose loss falls."""
-    command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", CPU_NAME]
-    subprocess.run([*command, "--device", "cpu", "--steps", str(CPU_STEPS)], check=True)
+def train_on_cpu(address: str) -> bool:
+    """Train a small model on the CPU first, whose loss falls. False if Ctrl-C ended it."""
+    return run_training(address, CPU_NAME, ["--device", "cpu", "--steps", str(CPU_STEPS)])
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:

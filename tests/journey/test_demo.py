@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from ports import free_port
+from waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -47,3 +49,23 @@ def test_the_demo_trains_shows_its_run_and_stops_what_it_started(tmp_path: Path)
     with pytest.raises(httpx.ConnectError):
         httpx.get(address)
     assert not any(path.name.endswith(".batch") for path in tmp_path.rglob("*")), "everything reached the server"
+
+
+def test_ctrl_c_in_its_first_training_ends_the_demo_without_a_traceback(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    port = free_port()
+    command = [sys.executable, tmp_path / "examples" / "demo.py", "--steps", "100000", "--port", str(port)]
+    env = {**os.environ, "VRAMSCOPE_SPOOL_DIR": str(tmp_path / "spool")}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as demo:
+        assert demo.stdout is not None
+        runs = f"http://127.0.0.1:{port}/api/v1/runs"
+        while "watching run" not in demo.stdout.readline():
+            assert demo.poll() is None
+        eventually(lambda: (httpx.get(runs, trust_env=False).json()["runs"] or [{}])[0].get("steps"), what="its steps")
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        rest = demo.stdout.read()
+        assert demo.wait(60) == 0, rest
+    assert "Traceback" not in rest and "vramscope: the server has stopped" in rest
+    assert of(tmp_path) == []
