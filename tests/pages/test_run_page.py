@@ -456,10 +456,15 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     eventually(lambda: value.inner_text() != first, what="the allocated of now")
     page.keyboard.press("Space")
     page.locator(".live[data-state=paused]").wait_for()
-    page.wait_for_timeout(700)
-    paused = memory.get_attribute("data-newest")
-    page.wait_for_timeout(1200)
-    assert memory.get_attribute("data-newest") == paused
+    shown = []
+
+    def stands_still() -> bool:
+        shown.append(memory.get_attribute("data-newest"))
+        page.wait_for_timeout(1200)
+        return bool(memory.get_attribute("data-newest") == shown[-1])
+
+    eventually(stands_still, what="a chart that does not move")
+    paused = shown[-1]
     assert query(page) == {"paused": "1"}
     page.reload()
     page.locator(".live[data-state=paused]").wait_for()
