@@ -106,7 +106,8 @@ def test_a_running_frame_is_told_from_one_that_has_returned() -> None:
     [
         ([3, 7, 11], [40, 40, 40], True),
         ([3, 7, 11], [3, 7, 11], False),
-        ([30, 41, 52], [40, 40, 40], False),
+        ([42, 50, 70], [36, 36, 36], True),
+        ([30, 60, 90], [40, 40, 40], False),
         ([3], [40], False),
     ],
 )

@@ -24,5 +24,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "275_cell_not_detached": "silent",
     "276_buffers_handed_back": "partly",
     "282_roots_for_a_drawing": "wrong",
-    "286_examples_with_cached_features": "wrong",
 }

@@ -137,9 +137,10 @@ def keys_recur(seen: Sequence[Observation]) -> bool:
 
 
 def fills_slots(seen: Sequence[Observation]) -> bool:
-    """True if tensors take the places of what was in the container before: ``cache = [None] * batches``. It ends when all are."""
-    now = seen[-1]
-    return len(seen) > 1 and now.tensors <= now.elements == seen[0].elements
+    """True if each element of the container may get one tensor, and no more: ``cache = [None] * batches``, or objects that compute
+    an attribute at its first use. It ends when all have."""
+    first, now = seen[0], seen[-1]
+    return len(seen) > 1 and now.tensors - first.tensors <= now.elements == first.elements
 
 
 def lengthens(scans: list[Observation], iterations: int, least_scans: int) -> bool:
