@@ -54,6 +54,22 @@ def test_a_command_is_shortened_and_its_secrets_are_removed(tmp_path: Path) -> N
     assert of(tmp_path, 10).command == "VLLM::EngineCore_DP0"
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["python", "-uc", "login('sesame')"], "python -uc"),
+        (["python", "-X", "dev", "-W", "ignore", "-c", "login('sesame')"], "python -X dev -W ignore -c"),
+        (["python", "-W", "ignore", "/a/train.py", "-c", "x.yaml"], "python -W ignore train.py -c x.yaml"),
+        (["/bin/bash", "-lc", "KEY=sesame python train.py"], "bash -lc"),
+        (["bash", "-o", "pipefail", "-ec", "KEY=sesame python train.py"], "bash -o pipefail -ec"),
+        (["python -c login('sesame')"], "python -c"),
+    ],
+)
+def test_code_is_left_out_behind_all_options(tmp_path: Path, words: list[str], shown: str) -> None:
+    process(tmp_path, 7, words)
+    assert of(tmp_path).command == shown
+
+
 def test_of_another_users_process_only_program_and_script_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,12 +77,18 @@ def test_of_another_users_process_only_program_and_script_are_read(
     process(tmp_path, 7, ["/usr/bin/python3", "-u", "/home/eve/train.py", "--name", "private"], environ=job)
     process(tmp_path, 8, ["/opt/tool", "private"])
     process(tmp_path, 9, ["python", "-m", "torch.distributed.run", "private"])
+    process(tmp_path, 10, ["python /home/eve/train.py --name private"])
+    process(tmp_path, 11, ["sshd: eve private"])
+    process(tmp_path, 12, ["bash", "-lc", "NAME=private python train.py"])
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     assert of(tmp_path).command == "python3 -u train.py"
     assert of(tmp_path).job is None
     assert of(tmp_path, 8).command == "tool"
     assert of(tmp_path, 9).command == "python -m torch.distributed.run"
+    assert of(tmp_path, 10).command == "python train.py", "a title that it gave itself"
+    assert of(tmp_path, 11).command == "sshd:"
+    assert of(tmp_path, 12).command == "bash -lc"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +195,23 @@ def test_the_number_of_reports_is_bounded() -> None:
     for at in range(MOST_EVENTS):
         watched.note(6, p1=1000 * (at % 2))
     assert len(watched.events) == MOST_EVENTS
+
+
+def test_each_device_is_reported_though_another_changes_all_the_time() -> None:
+    watched = Watched()
+    for at in range(20):
+        watched.note(1, p7=1000 * at)
+        watched.others.note(1, Running(os.getpid(), {os.getpid(): 1, 8: (500 + 200 * at) * MIB}))
+    assert sum(event.data["device"] == 1 for event in watched.events) == 4
+
+
+def test_short_processes_are_forgotten_also_after_the_last_report() -> None:
+    watched = Watched()
+    for at in range(2000):
+        watched.note(0.1 if at < 50 else 6, **{f"p{100 + at}": 1, "p7": 900})
+    assert len(watched.events) == MOST_EVENTS
+    assert {pid for _, pid in watched.others._peaks} == {7, 2099}
+    assert set(watched.others._origins) <= {7, 2099}
 
 
 def test_the_largest_four_have_a_series_each() -> None:

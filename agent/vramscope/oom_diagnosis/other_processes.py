@@ -19,9 +19,11 @@ def words_of(others: Sequence[OtherProcess]) -> str:
         began = "was not on the device" if not most.before_bytes else f"had {amount(most.before_bytes)}"
         return f"{_start(most)} grew most: it {began} {_ago(most)}, and now has {amount(most.used_bytes)}."
     largest = max(known, key=lambda one: one.used_bytes or 0)
-    calm = all(one.before_bytes is not None and one.before_seconds for one in known)
+    used = [one.used_bytes for one in others]
+    half = None not in used and len(known) > 1 and 2 * (largest.used_bytes or 0) > sum(one or 0 for one in used)
+    calm = all(one.before_seconds and one.grown_bytes is not None and one.grown_bytes <= 0 for one in others)
     grew = f" No other process grew in {_span(largest)}." if calm else ""
-    return f"{_start(largest)} has {amount(largest.used_bytes)}{', most of them' if len(known) > 1 else ''}.{grew}"
+    return f"{_start(largest)} has {amount(largest.used_bytes)}{', most of what they have' if half else ''}.{grew}"
 
 
 def _start(one: OtherProcess) -> str:

@@ -22,6 +22,10 @@ MOST_CHARACTERS: Final = 120
 CONTAINER_DIGITS: Final = 12
 _CONTAINER: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 _POD: Final = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b")
+_CODE: Final = re.compile(r"-[A-Za-z]{0,8}c")
+"""An option behind which code follows: ``-c``, ``-uc``, ``-lc``."""
+_WITH_VALUE: Final = ("-X", "-W", "-o")
+"""Options of Python and of shells whose value is the next word."""
 _SLURM: Final = re.compile(r"/job_([0-9]{1,12})(?:/|$)", re.MULTILINE)
 
 
@@ -83,13 +87,15 @@ def _job(folder: Path) -> Job | None:
 def _command(text: str, secrets: Secrets, *, is_own: bool) -> str | None:
     """The shortened command line. Code behind ``-c`` is left out."""
     words = [word for word in text.split("\0") if word]
+    if len(words) == 1:
+        words = words[0].split()  # a title that the process gave itself
     if not words:
         return None
     program = _base(words[0]) if words[0][:1] in "/." and " " not in words[0] else words[0]
     rest = secrets.command_line(words[1:])
-    at = next((at for at, word in enumerate(rest) if word[:1] != "-" or word in ("-m", "-c")), len(rest))
-    if rest[at : at + 1] == ["-c"]:
-        shown = [*rest[:at], "-c"]
+    at = _end_of_options(rest)
+    if at < len(rest) and _CODE.fullmatch(rest[at]):
+        shown = rest[: at + 1]
     elif rest[at : at + 1] == ["-m"]:
         shown = rest if is_own else rest[: at + 2]
     else:
@@ -98,6 +104,14 @@ def _command(text: str, secrets: Secrets, *, is_own: bool) -> str | None:
             shown = shown[: at + 1] if rest[at : at + 1] and rest[at].endswith((".py", ".sh")) else []
     line = " ".join(secrets.hide(" ".join([program, *shown])).split())
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 1] + "…"
+
+
+def _end_of_options(words: list[str]) -> int:
+    """Return the place of the script, of ``-m``, or of the option before code."""
+    at = 0
+    while at < len(words) and words[at][:1] == "-" and words[at] != "-m" and not _CODE.fullmatch(words[at]):
+        at += 2 if words[at] in _WITH_VALUE else 1
+    return at
 
 
 def _base(path: str) -> str:

@@ -63,7 +63,7 @@ class OtherProcesses:
         self._slots: dict[int, list[int | None]] = {}
         """Processes that have a series, in the order of OTHER_PROCESSES."""
         self._names_are_here = False
-        self._due_s = 0.0
+        self._due_s: dict[int, float] = {}
         self._events = 0
         self._naming = threading.Lock()
 
@@ -80,12 +80,13 @@ class OtherProcesses:
         now = self._now()
         if not readings or readings[-1][1] != others:
             readings.append((now, others))
+            self._forget(device, others)
             for pid, size in others.items():
                 self._peaks[device, pid] = max(self._peaks.get((device, pid), 0), size or 0)
         while len(readings) > 1 and readings[1][0] < now - KEPT_S:
             readings.popleft()
-        if now >= self._due_s and self._report(device, others):
-            self._due_s = now + REPORT_EVERY_S
+        if now >= self._due_s.get(device, 0.0) and self._report(device, others):
+            self._due_s[device] = now + REPORT_EVERY_S
         with_series = zip(OTHER_PROCESSES, self._slots.get(device, ()), strict=False)
         known = {name: others.get(pid) for name, pid in with_series if pid is not None}
         return {name: size for name, size in known.items() if size is not None}
@@ -127,12 +128,19 @@ class OtherProcesses:
             self._events += 1
             self._put(self._event(device, pid, others.get(pid, 0), left=pid in left))
             if pid in left:
-                for table in (self._reported, self._peaks):
-                    table.pop((device, pid), None)
-                self._origins.pop(pid, None)
+                del self._reported[device, pid]
             else:
                 self._reported[device, pid] = others[pid], self._peaks.get((device, pid), 0)
+        self._forget(device, others)
         return bool(changed or left)
+
+    def _forget(self, device: int, others: Sizes) -> None:
+        """Forget processes that have left, once that is reported: another one may have the number later."""
+        is_over = self._events >= MOST_EVENTS
+        for place, pid in list(self._peaks):
+            if place == device and pid not in others and (is_over or (device, pid) not in self._reported):
+                del self._peaks[device, pid]
+                self._origins.pop(pid, None)
 
     def _assign_series(self, device: int, largest: list[int], others: Sizes) -> set[int]:
         """Give the largest processes a series each. One that has a series keeps it, unless a much larger one has none.
