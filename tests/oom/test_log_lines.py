@@ -260,6 +260,16 @@ def test_an_error_after_source_code_on_one_line_of_json_is_read() -> None:
     assert parse(text).kind == "pytorch"
 
 
+@pytest.mark.parametrize(
+    "last", ["raise RuntimeError(text)", "raise error.with_traceback(frames)", "pytest.raises(Fault)"]
+)
+def test_an_error_after_a_complete_statement_on_its_line_is_read(last: str) -> None:
+    """As a page or a table shows a traceback whose line ends were lost."""
+    error = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert parse(f'Traceback (most recent call last): File "a.py", line 3, in f {last} {error}').kind == "pytorch"
+    assert parse(f'E   raise RuntimeError(f"{{name(3)}}: {error}")').kind == "unknown"
+
+
 @pytest.mark.parametrize("line", NO_ERROR.strip().splitlines())
 def test_a_line_that_is_no_error_is_not_taken_for_one(line: str) -> None:
     assert parse(f"epoch 1 loss 0.2\n{line}\nepoch 2\n").kind == "unknown"

@@ -110,7 +110,8 @@ def in_source_line(text: str, at: int) -> bool:
     """Whether a position is in a line of source code, as tracebacks and test reports show it."""
     newline = text.rfind("\n", max(0, at - MOST_LINE_CHARACTERS), at)
     line = text[max(newline + 1, at - MOST_LINE_CHARACTERS) : at]
-    if _CODE.search(line[-_SOURCE_CHARACTERS:].rpartition("\\n")[2]):  # JSON has a traceback on one line
+    last = line[-_SOURCE_CHARACTERS:].rpartition("\\n")[2]  # JSON has a traceback on one line
+    if any(last.count(")", code.end()) <= last.count("(", code.end()) for code in _CODE.finditer(last)):
         return True
     if newline < 0:
         return False
