@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from vramscope.oom.weight_copies import named_tensors
 from vramscope.recording import untracked_models
@@ -12,6 +13,18 @@ from vramscope.recording.explained_memory import is_explained, tensors_of
 from vramscope.recording.untracked_models import UntrackedModels
 
 pytestmark = pytest.mark.gpu
+
+
+class Calls(TorchFunctionMode):
+    """Keeps the names of the functions that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 class Visits:
@@ -59,6 +72,23 @@ def test_a_teacher_is_found(hidden, monkeypatch) -> None:
     others.sweep()
     assert visits.number == 1
     assert teacher in others.models()
+
+
+def test_a_teacher_whose_parameters_are_in_a_variable_is_found(hidden) -> None:
+    model, teacher = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
+    frozen = list(teacher.parameters())
+    others = UntrackedModels([model], [], in_variables=named_tensors)
+    others.sweep()
+    assert teacher in others.models(), len(frozen)
+
+
+def test_a_mode_of_the_users_sees_nothing_of_the_search(hidden) -> None:
+    model, teacher = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
+    others = UntrackedModels([model], [torch.optim.Adam(model.parameters())], in_variables=named_tensors)
+    with Calls() as seen:
+        others.sweep()
+        assert teacher in others.models()
+    assert seen.names == []
 
 
 def test_inputs_in_a_variable_explain_their_memory(hidden) -> None:

@@ -64,9 +64,9 @@ class UntrackedModels:
         import torch
 
         self._sweeps, self._just_swept = self._sweeps + 1, True
-        if not self._may_exist():
-            return
-        with collector_paused():
+        with collector_paused(), torch._C.DisableTorchFunction():  # no code of the user's tensor classes and modes
+            if not self._may_exist():
+                return
             found = living(torch.nn.Module, torch.optim.Optimizer)
             optimizers = [thing for thing in found if issubclass(type(thing), torch.optim.Optimizer)]
             modules = [thing for thing in found if not issubclass(type(thing), torch.optim.Optimizer)]
@@ -79,16 +79,19 @@ class UntrackedModels:
 
     def models(self) -> weakref.WeakSet[torch.nn.Module]:
         """Return the current models for a window; the first window after a sweep uses its result."""
+        import torch
+
         if not self._just_swept and self._sweeps < MAX_SWEEPS:
             self.sweep()
         self._just_swept = False
         others = [module for module in self._outermost if module not in self._roots]
-        known = {id(parameter) for root in self._roots for parameter in root.parameters()} if others else ()
-        return weakref.WeakSet(
-            module
-            for module in others
-            if any(parameter.is_cuda and id(parameter) not in known for parameter in module.parameters())
-        )
+        with torch._C.DisableTorchFunction():
+            known = {id(parameter) for root in self._roots for parameter in root.parameters()} if others else ()
+            return weakref.WeakSet(
+                module
+                for module in others
+                if any(parameter.is_cuda and id(parameter) not in known for parameter in module.parameters())
+            )
 
     def _may_exist(self) -> bool:
         """Return whether memory is allocated that no known tensor explains, or an optimizer is not PyTorch's own."""
@@ -96,7 +99,13 @@ class UntrackedModels:
 
         if any(map(_was_made, with_subclasses(torch.optim.Optimizer))):
             return True
-        return not is_explained(lambda: tensors_of(self._roots, self._known_optimizers), self._in_variables)
+        return not is_explained(lambda: tensors_of(self._roots, self._known_optimizers), self._loose_tensors)
+
+    def _loose_tensors(self) -> Iterable[torch.Tensor]:
+        """Yield what variables lead to. A parameter is left out: the model that it belongs to is searched for."""
+        import torch
+
+        return (one for one in self._in_variables() if type(one) is not torch.nn.Parameter)
 
 
 def _was_made(kind: type) -> bool:
