@@ -219,3 +219,9 @@ def test_a_workers_long_traceback_is_one_error() -> None:
     assert (message.kind, message.worker, message.asked_bytes, message.errors) == ("host", 3, 3 << 49, 1)
     again = parse(message.text, "RuntimeError")
     assert (again.kind, again.worker, again.asked_bytes) == ("host", 3, 3 << 49)
+
+
+def test_an_unknown_text_keeps_its_tags() -> None:
+    text = "No room on the accelerator: <b>17 GB</b> were wanted"
+    assert parse(text).text == text
+    assert parse("CUDA out of memory. Tried to allocate <b>17.00</b> GiB").asked_bytes == 17 << 30

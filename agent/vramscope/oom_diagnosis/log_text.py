@@ -43,11 +43,11 @@ _CODE: Final = re.compile(
 _FRAME: Final = re.compile(r'([^"\n]{0,200})File "[^"\n]{1,1000}", line \d')
 
 
-def plain(text: str) -> str:
-    """The text without colours, with ordinary blanks and line ends. Costs 10 ms for a megabyte."""
+def plain(text: str, *, keeps_tags: bool = False) -> str:
+    """The text without colours and tags, with ordinary blanks and line ends. Costs 10 ms for a megabyte."""
     if "\x1b" in text or "[0m" in text or "[0;" in text:
         text = _COLOURS.sub("", text)
-    if "</" in text:
+    if "</" in text and not keeps_tags:
         text = _TAGS.sub("", text).replace("&nbsp;", " ")
     if not text.isascii() or "\r" in text or "\x00" in text:
         text = _BOX.sub("", text.replace("\r\n", "\n").translate(_BLANKS))

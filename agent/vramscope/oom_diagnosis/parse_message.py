@@ -94,8 +94,9 @@ def parse_parts(parts: Iterable[str]) -> Message:
     """Last error of a text that comes in parts, such as a large log. At most one part is in memory."""
     last: Message | None = None
     count, head, kept, later, expandable = 0, "", "", "", False
-    for part in map(plain, parts):
-        head = head or part[: MAX_KEPT + 1]
+    for original in parts:
+        head = head or plain(original, keeps_tags=True)[: MAX_KEPT + 1]  # an unknown text is shown as it is
+        part = plain(original)
         text = kept + part
         set_here = sets_expandable_segments(text)
         expandable = expandable if set_here is None else set_here
