@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope.oom import batch_rows_from_stack, error_chain, error_stack, forward_progress, observer, other_models
 from vramscope.oom.bystander import Bystander
+from vramscope.oom.memory_reserve import MemoryReserve
 from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.record_pieces import messages_of
@@ -84,6 +85,7 @@ class OomRecorder:
         self._keep, self._put = keep, put
         self._hide = hide
         self._url = url
+        self._reserve = MemoryReserve()
         self._busy = threading.Lock()
         self._open: OomRecord | None = None
         """Latest record whose outcome (survived or not) is still open."""
@@ -116,6 +118,7 @@ class OomRecorder:
         if self._is_listening:
             observer.stop()
         self._is_listening = False
+        self._reserve.release()
 
     # -- errors ----------------------------------------------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class OomRecorder:
 
         PyTorch's allocator does not report errors of a library or of the host's memory.
         """
-        message = _parsed(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
+        message = self._parsed(str(error)[:MOST_TEXT], type(error).__name__)
         if message.kind == "pytorch" or not message.is_known or not message.certain or self._records >= MOST_RECORDS:
             return
         before = self._open
@@ -222,6 +225,11 @@ class OomRecorder:
         self._print(record, message)
         self._open = None
 
+    def _parsed(self, text: str, error_type: str) -> Message:
+        if error_type.endswith("MemoryError"):
+            self._reserve.release()
+        return _parsed(self._hide(text), error_type)
+
     def _device_of(self, message: Message) -> int | None:
         return message.device if message.device is not None else self._builder.device()
 
@@ -233,7 +241,7 @@ class OomRecorder:
         unknown = None
         for known in error_chain.chain_of(error):
             kind = type(known).__name__
-            message = _parsed(self._hide(str(known)[:MOST_PARSED]), kind)
+            message = self._parsed(str(known)[:MOST_PARSED], kind)
             if message.is_known and (message.certain or kind in MEMORY_TYPES):
                 return known, message
             is_torchs = type(known).__module__.partition(".")[0] == "torch"
@@ -254,7 +262,7 @@ class OomRecorder:
 
     def ended_with(self, error_type: str, error_line: str) -> None:
         """The same where only the first line is known: a notebook's cell, a framework's report."""
-        message = _parsed(self._hide(error_line), error_type)
+        message = self._parsed(error_line, error_type)
         record = self._open
         if record is not None and (message.is_known or error_type in MEMORY_TYPES):
             self._reported = record
