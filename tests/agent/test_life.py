@@ -81,6 +81,23 @@ def test_a_with_block_ends_the_run_and_passes_the_exception_on(collector, spool,
     assert len(arrived.rows("steps")) == 3
 
 
+def test_a_generator_that_is_closed_within_its_block_is_no_failure(collector, spool) -> None:
+    run(
+        """
+        def steps():
+            with agent.attach(model):
+                while True:
+                    yield train(1)
+        running = steps()
+        next(running)
+        running.close()
+        """,
+        collector,
+        spool,
+    )
+    assert Arrived(collector).ended.state == "finished"
+
+
 def test_a_failed_cell_is_an_event_and_the_run_continues(collector, spool) -> None:
     pytest.importorskip("IPython")
     run(

@@ -73,6 +73,30 @@ def test_an_error_of_the_loop_reaches_ray_and_the_run(collector: Collector, spoo
     assert arrived.ended.error_line == "the last line"
 
 
+def test_a_thread_may_set_globals_while_the_loop_begins(collector: Collector, spool: Path) -> None:
+    called = """
+        import threading
+        sys.setswitchinterval(1e-6)
+        globals().update({f"number_{at}": at for at in range(3000)})
+        done = threading.Event()
+        def sets():
+            while not done.is_set():
+                globals()["more"] = 1
+                globals().pop("more")
+        thread = threading.Thread(target=sets)
+        thread.start()
+        from vramscope.callbacks.ray_train_loop import _reports_logged
+        try:
+            for _ in range(100):
+                with _reports_logged(None, loop):
+                    pass
+        finally:
+            done.set()
+            thread.join()
+    """
+    run(STAND_IN + inspect.cleandoc(called), collector, spool)
+
+
 def test_ray_sees_how_many_arguments_the_loop_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = ModuleType("ray")
     stand_in.train = SimpleNamespace()  # type: ignore[attr-defined]

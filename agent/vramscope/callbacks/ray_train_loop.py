@@ -58,7 +58,7 @@ def _reports_logged(session: Session, train_loop: Callable[..., Any]) -> Iterato
         return original(*words, **named)
 
     scopes = [vars(ray.train), getattr(inspect.unwrap(train_loop), "__globals__", {})]
-    places = [(scope, name) for scope in scopes for name, value in scope.items() if value is original]
+    places = [(scope, name) for scope in scopes for name, value in list(scope.items()) if value is original]
     for scope, name in places:
         scope[name] = report
     try:

@@ -20,7 +20,9 @@ from vramscope.process.patching import Patches
 
 
 def failure_of(fault: BaseException) -> tuple[str, str] | None:
-    """Return type and first line of an exception. Returns None for an exit with code 0."""
+    """Return type and first line of an exception. Returns None for an exit with code 0, and for the end of a generator."""
+    if isinstance(fault, GeneratorExit):
+        return None
     if not isinstance(fault, SystemExit):
         return type(fault).__name__, first_line(fault)
     code = fault.code
