@@ -31,5 +31,21 @@ def test_data_is_told_from_a_batch_of_unknown_size_by_the_graph() -> None:
     assert found(None, keeps_data=False) is None
 
 
+@pytest.mark.parametrize("keeps", ["outputs", "targets"])
+def test_a_batch_of_which_a_copy_is_saved_is_no_data(keeps: str) -> None:
+    """Autocast makes one, as does ``images.float()``."""
+    layer = torch.nn.Linear(1024, 8).cuda()
+    images = torch.empty(128 * 1024, 1024, device="cuda", dtype=torch.uint8)
+    outputs = layer(images.half().float())
+    targets = torch.empty(128 * 1024, 8, device="cuda")
+    loss = (outputs * targets).sum()
+    if keeps == "outputs":
+        del targets
+    else:
+        del outputs
+    assert holder_of_data(0, 1024 * MIB, 512 * MIB, None) is None
+    assert loss.requires_grad and len(images)
+
+
 def test_a_tensor_smaller_than_some_batches_is_no_data() -> None:
     assert found(128 * MIB, keeps_data=True) is None

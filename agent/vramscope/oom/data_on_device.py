@@ -6,6 +6,7 @@ names the variable that holds them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from vramscope.leaks.holders.holder_bytes import HeldMemory
@@ -35,7 +36,12 @@ def holder_of_data(
         return None
     with undisturbed():
         groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
-    found = [group for group in groups if _is_data(group, device, batch_bytes) and group.held_bytes <= resident_bytes]
+        rows = _rows_of_batches(groups) if batch_bytes is None else frozenset()
+        found = [
+            group
+            for group in groups
+            if group.held_bytes <= resident_bytes and _is_data(group, device, batch_bytes, rows)
+        ]
     most = max(found, key=lambda group: group.held_bytes, default=None)
     if most is None or most.held_bytes < least:
         return None
@@ -45,9 +51,10 @@ def holder_of_data(
     )
 
 
-def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None) -> bool:
+def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, rows: Collection[int]) -> bool:
+    """``rows``: numbers of rows that the batch may have, where its size is not known."""
     holder = group.holder
-    tensors = [tensor for reference in group.references if (tensor := reference()) is not None]
+    tensors = _living(group)
     if any(tensor.device.index != device for tensor in tensors):
         return False
     if group.graphs or group.on_cpu or group.cyclic or group.models or holder.in_model or holder.kv_cache:
@@ -55,8 +62,22 @@ def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None) -> 
     if holder.name == "unknown":
         return False
     if batch_bytes is None:  # a batch is saved for the backward
-        return not any(map(_may_be_saved, tensors))
+        return not any(_may_be_saved(tensor) or tensor.shape[:1].numel() in rows for tensor in tensors)
     return holder.container or group.held_bytes > BATCHES * batch_bytes
+
+
+def _living(group: HeldMemory) -> list[Any]:
+    return [tensor for reference in group.references if (tensor := reference()) is not None]
+
+
+def _rows_of_batches(groups: Iterable[HeldMemory]) -> frozenset[int]:
+    """Rows of the outputs and of the tensors that are saved for the backward.
+
+    Of a batch that is converted first (autocast, ``images.float()``), only the copy is saved; its targets and outputs have as many
+    rows.
+    """
+    tensors = [tensor for group in groups if not group.models for tensor in _living(group) if tensor.dim()]
+    return frozenset(tensor.shape[0] for tensor in tensors if tensor.grad_fn is not None or _may_be_saved(tensor))
 
 
 def _may_be_saved(tensor: Any) -> bool:
