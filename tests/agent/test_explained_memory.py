@@ -95,6 +95,8 @@ def test_inputs_in_a_variable_explain_their_memory(hidden) -> None:
     model, inputs = nn.Linear(16, 16).cuda(), [torch.ones(3, 16, device="cuda")]
     assert not is_explained(lambda: tensors_of([model], []))
     assert is_explained(lambda: tensors_of([model], []), named_tensors), len(inputs)
+    targets = torch.ones(3, device="cuda")
+    assert is_explained(lambda: tensors_of([model], []), named_tensors), len(targets)
 
 
 def test_state_and_gradients_are_known(hidden) -> None:

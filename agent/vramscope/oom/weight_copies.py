@@ -63,7 +63,7 @@ def named_tensors() -> list[torch.Tensor]:
 
 
 class _Opened(NamedTuple):
-    """A container or an object that a variable leads to."""
+    """A container or an object that a variable leads to, or a tensor that is one."""
 
     root: Root
     path: str
@@ -88,6 +88,8 @@ def _opened() -> Iterator[_Opened]:
             while waiting and opened < most:
                 value, path, depth = waiting.pop()
                 kind = type(value)
+                if depth == 0 and issubclass(kind, torch.Tensor):
+                    yield _Opened(root, path, value, [])
                 if id(value) in known or issubclass(kind, leaves):
                     continue
                 if type_info.module_of(kind).partition(".")[0] == "torch":
