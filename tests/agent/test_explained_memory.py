@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,7 @@ class Visits:
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """Memory of other tests counts as known."""
+    gc.collect()  # what earlier tests left must not be freed during this one
     torch.cuda.init()
     torch.empty(1, device="cuda")
     requested = torch.cuda.memory_stats()["requested_bytes.all.current"]

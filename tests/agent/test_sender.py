@@ -73,6 +73,7 @@ def waiting(tmp_path: Path) -> int:
 def test_after_the_first_seconds_turns_keep_to_their_share_of_a_core(start, collector):
     sender = start(collector)
     eventually(lambda: sender.sent_batches)
+    sender.close(5.0)  # its thread measures turns of its own
     for mean_s in (0.0, 0.001, 0.5):
         sender._turn_cpu_s = mean_s
         assert sender._pause_s(QUICK_S / 2) == pytest.approx(0.02), "somebody waits for the page"

@@ -152,7 +152,7 @@ def test_memory_is_known_while_the_engine_sleeps(server: RunningServer, tmp_path
     assert known.max() - known[len(known) // 3 :].min() == pytest.approx(1024 * MIB, abs=64 * MIB)
     assert levels(traces["private-pools"])[-1] == 1024 * MIB, "PyTorch counts it all the time"
     asleep = (process < known.max() - 900 * MIB) & (levels(traces["private-pools"]) == 1024 * MIB)
-    assert asleep.sum() >= 5, "own memory is known although less than PyTorch has reserved"
+    assert asleep.any(), "own memory is known although less than PyTorch has reserved"
 
 
 @pytest.mark.gpu
