@@ -305,7 +305,7 @@ class MemoryPage extends RunPage {
     this.put("who", whoKey(this.run, this.view.rank), () => whoPanel(this.run, this.view.rank));
     const { techniques, findings, state, steps, ended_seconds: ended, events } = this.run;
     const others = othersKey(this.run, this.place());
-    this.put("others", others, () => othersPanel(this.run, this.place()));
+    this.put("others", [others, state], () => othersPanel(this.run, this.place()));
     this.parts.others.hidden = !others?.length;
     const trained = [techniques, findings, state, steps > 1];
     this.put("findings", trained, () => findingsPanel(this.run));

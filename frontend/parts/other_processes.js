@@ -31,9 +31,14 @@ function nameCell(row) {
 export const othersKey = (run, { rank, device }) =>
   run.other_processes?.filter((row) => row.rank === rank && row.device === device) ?? null;
 
+/** A process is reported again only when its memory changes: until it leaves, the newest report is no end. */
+const seen = ({ on_device: isThere, first_seconds: first, last_seconds: last }) =>
+  isThere ? `from ${clock(first)} on` : `${clock(first)} to ${clock(last)}`;
+
 /** Panel on the page of a run: the processes that were on the chosen device. Null if there was none. */
 export function othersPanel(run, place) {
   const rows = othersKey(run, place);
+  const isRunning = run.state === "running";
   if (!rows?.length) return null;
   return h(
     "section",
@@ -52,7 +57,7 @@ export function othersPanel(run, place) {
             "tr",
             {},
             h("th", {}, "process"),
-            h("th", { class: "number" }, "uses"),
+            h("th", { class: "number" }, isRunning ? "uses" : "last reported"),
             h("th", { class: "number" }, "highest"),
             h("th", { class: "number" }, "seen"),
           ),
@@ -67,7 +72,7 @@ export function othersPanel(run, place) {
               nameCell(row),
               h("td", { class: "number" }, row.on_device ? bytes(row.used_bytes) : "left"),
               h("td", { class: "number" }, bytes(row.peak_bytes)),
-              h("td", { class: "number muted" }, `${clock(row.first_seconds)} to ${clock(row.last_seconds)}`),
+              h("td", { class: "number muted" }, seen(row)),
             ),
           ),
         ),

@@ -244,6 +244,11 @@ def test_a_line_is_printed_once_on_stderr(capsys):
     assert capsys.readouterr().err == "vramscope: hello there\nvramscope: one\n"
 
 
+def test_foreign_names_send_no_control_characters_to_the_terminal(capsys):
+    terminal.say("Pid 7 (\x1b]0;title\x07a\u202eb, user \udcff) uses 5 %…")
+    assert capsys.readouterr().err == "vramscope: Pid 7 (\\x1b]0;title\\x07a\\u202eb, user \\udcff) uses 5 %…\n"
+
+
 def test_only_the_first_rank_of_a_host_prints(capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     terminal.say_once("a", "for all")

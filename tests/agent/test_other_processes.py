@@ -12,7 +12,7 @@ from vramscope.memory.nvml import Running
 from vramscope.process.process_origin import UNKNOWN_ORIGIN, ProcessOrigin, origin_of
 from vramscope.process.redaction import Secrets
 from vramscope.protocol.messages import Event
-from vramscope.protocol.other_process import EVENT
+from vramscope.protocol.other_process import EVENT, MAX_NEIGHBOURS
 from vramscope.sampling.other_processes import MOST_EVENTS, MOST_NAMED, OtherProcesses
 
 MIB = 1 << 20
@@ -172,6 +172,15 @@ def test_a_process_is_reported_when_it_comes_changes_and_leaves() -> None:
     assert watched.read == [7, 7], "a number may be used again"
 
 
+def test_a_device_where_much_changes_does_not_delay_the_reports_of_another() -> None:
+    watched = Watched()
+    for at in range(4):
+        watched.time_s += 6
+        for device, pid in ((0, 7), (1, 8)):
+            watched.others.note(device, Running(os.getpid(), {os.getpid(): 0, pid: (1 + at) * 500 * MIB}))
+    assert [event.data["device"] for event in watched.events] == [0, 1] * 4
+
+
 def test_bytes_that_nvml_does_not_report_are_unknown() -> None:
     watched = Watched()
     [came] = watched.note(0, p7=None)
@@ -245,4 +254,6 @@ def test_growth_is_that_of_the_last_minute() -> None:
     watched.note(1, p7=900, p8=400)
     watched.note(100, p7=900, p8=400)
     assert [one.grown_bytes for one in watched.others.described(0, {8: 400 * MIB}, os.getpid())] == [0]
+    crowd = watched.others.described(0, {pid: pid for pid in range(10, 2000)}, os.getpid())
+    assert [one.pid for one in crowd] == list(range(1999, 1999 - MAX_NEIGHBOURS, -1)), "as many as a record may have"
     assert Watched().others.described(0, {8: MIB}, os.getpid())[0].before_bytes is None, "nothing was read before"

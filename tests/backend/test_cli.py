@@ -23,6 +23,7 @@ from wire_maker import GIB, SECOND, Agent, leak, new_id, scan
 
 from vramscope import __version__
 from vramscope.protocol import messages, series
+from vramscope.protocol.other_process import EVENT
 from vramscope_server.cli import client
 from vramscope_server.cli.format import ABSENT
 
@@ -55,6 +56,23 @@ def test_show_says_where_too_few_steps_were_seen_to_detect_growth(server, cli):
     agent = Agent(name="short")
     server.send(agent, agent.samples(), agent.steps(3), scan(), agent.ended())
     assert "none found; too few steps to detect growth" in cli("show", agent.run, "--server", server.url)[1]
+
+
+def test_show_names_other_processes_and_their_device(server, cli):
+    """Their names come from other users of the machine."""
+    agent = Agent(name="beside")
+    named = {"pid": 7, "device": 0, "used_bytes": 2 * GIB, "peak_bytes": 3 * GIB, "command": "python \x1b]0;a\x07.py"}
+    came = messages.Event(time_ns=agent.start_ns, kind=EVENT, step=1, data=named)
+    unmeasured = messages.Event(time_ns=agent.start_ns, kind=EVENT, step=1, data={"pid": 8, "device": 0})
+    server.send(agent, agent.samples(), agent.steps(3), came, unmeasured)
+    running = " ".join(cli("show", agent.run, "--server", server.url)[1].split())
+    assert r"pid 7 (python \x1b]0;a\x07.py): uses 2.00 GiB, highest 3.00 GiB" in running
+    assert "pid 8: uses unknown, highest unknown" in running
+    left = messages.Event(time_ns=agent.start_ns + SECOND, kind=EVENT, step=2, data={**named, "pid": 8, "ended": True})
+    server.send(agent, left, agent.ended())
+    ended = " ".join(cli("show", agent.run, "--server", server.url)[1].split())
+    assert ": last reported 2.00 GiB, highest 3.00 GiB" in ended
+    assert ": has left, highest 3.00 GiB" in ended
 
 
 # ---- JSON ----

@@ -121,16 +121,21 @@ def process(pid: int, used: int | None, before: int | None = None, seconds: int 
         ([], ""),
         ([process(7, None)], ""),
         ([process(7, 900)], "Pid 7 has 900 MiB."),
-        ([process(7, 900), process(8, 100)], "Pid 7 has 900 MiB, most of what they have."),
-        ([process(7, 900, 900, 60)], "Pid 7 has 900 MiB. No other process grew in the last 60 seconds."),
+        ([process(7, 900), process(8, 100)], "Pid 7 has 900 MiB, the largest amount reported."),
+        (
+            [process(7, 900, 900, 60)],
+            "Pid 7 has 900 MiB. No other process grew by 64.0 MiB or more in the last 60 seconds.",
+        ),
+        ([process(7, 900, 900, 60), process(8, None)], "Pid 7 has 900 MiB, the largest amount reported."),
         (
             [process(7, 900, 900, 60), process(8, 300, 100, 60)],
             "Pid 8 grew most: it had 100 MiB 60 seconds earlier, and now has 300 MiB.",
         ),
-        ([process(7, 900, 900, 60), process(8, 300, 250, 60)], "Pid 7 has 900 MiB, most of what they have."),
-        ([process(7, 400), process(8, 350), process(9, 300)], "Pid 7 has 400 MiB."),
-        ([process(7, 900, 900, 60), process(8, None)], "Pid 7 has 900 MiB."),
-        ([process(7, 900, 0, 1)], "Pid 7 grew most: it was not on the device 1 second earlier, and now has 900 MiB."),
+        (
+            [process(7, 900, 100, 60), process(8, None)],
+            "Pid 7 grew: it had 100 MiB 60 seconds earlier, and now has 900 MiB.",
+        ),
+        ([process(7, 900, 0, 1)], "Pid 7 grew: it was not on the device 1 second earlier, and now has 900 MiB."),
     ],
 )
 def test_the_sentence_says_what_was_measured(others: list[OtherProcess], words: str) -> None:

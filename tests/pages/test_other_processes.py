@@ -30,6 +30,9 @@ def test_the_page_of_a_run_names_them(page: Any, own_server: Any) -> None:
     training = Agent(run=new_id())
     named = {"command": f"python {MARKUP}", "user": "ada", "manager": "slurm", "job": "4711", "job_name": "grpo"}
     broken = messages.Event(time_ns=time.time_ns(), kind=EVENT, step=1, data={"pid": "x", "device": 0})
+    unmeasured = messages.Event(
+        time_ns=time.time_ns(), kind=EVENT, step=1, data={"pid": 9, "device": 0, "ended": False}
+    )
     send(
         server,
         training,
@@ -39,15 +42,20 @@ def test_the_page_of_a_run_names_them(page: Any, own_server: Any) -> None:
         broken,
         report(7, GIB, **named | {"peak_bytes": GIB}),
         report(8, 0, ended=True),
+        unmeasured,
+        report(10, GIB, device=True),
+        report(11, (1 << 64) - 1),
     )
     page.goto(f"{server.url}/runs/{training.run}/memory")
     panel = page.locator("[data-others]")
     panel.wait_for()
-    first, second = (row.inner_text() for row in panel.locator("tbody tr").all())
+    first, unknown, left = (row.inner_text() for row in panel.locator("tbody tr").all())
     assert f"python {MARKUP}" in first
     assert "pid 7, user ada, Slurm job 4711 (grpo)" in first
     assert "1.00 GiB" in first and "2.00 GiB" in first, "now and highest"
-    assert "name unknown" in second and "left" in second
+    assert " on" in first and " to " not in first, "it is there as long as no report says that it left"
+    assert "pid 9" in unknown and unknown.count("unknown") == 3, "name, bytes and highest bytes"
+    assert "name unknown" in left and "left" in left and " to " in left
     chart = page.locator("[data-figure='processes']")
     chart.scroll_into_view_if_needed()
     chart.get_by_text(f"python {MARKUP} (pid 7)").wait_for()
@@ -84,7 +92,7 @@ def test_the_page_of_an_error_says_who_grew(page: Any, own_server: Any) -> None:
     panel = page.locator("[data-others]")
     panel.wait_for()
     text = panel.inner_text()
-    said = f"Pid 7 (python {MARKUP}, user ada) grew most: it had 2.00 GiB 60 seconds earlier, and now has 6.00 GiB."
+    said = f"Pid 7 (python {MARKUP}, user ada) grew: it had 2.00 GiB 60 seconds earlier, and now has 6.00 GiB."
     assert said in text
     assert "60 s earlier" in text
     assert "unknown" in panel.locator("tbody tr").nth(1).inner_text()

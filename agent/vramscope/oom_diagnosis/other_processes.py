@@ -9,7 +9,10 @@ from vramscope.protocol.other_process import GREW_BYTES, OtherProcess
 
 
 def words_of(others: Sequence[OtherProcess]) -> str:
-    """Return a sentence about the process that grew most in the last minute, else about the largest one; "" if unknown."""
+    """Return a sentence about the process that grew most in the last minute, else about the largest one; "" if unknown.
+
+    A process whose bytes are unknown may be larger, or may have grown: then nothing is said of all processes.
+    """
     known = [one for one in others if one.used_bytes]
     if not known:
         return ""
@@ -17,13 +20,14 @@ def words_of(others: Sequence[OtherProcess]) -> str:
     if grown:
         most = max(grown, key=lambda one: one.grown_bytes or 0)
         began = "was not on the device" if not most.before_bytes else f"had {amount(most.before_bytes)}"
-        return f"{_start(most)} grew most: it {began} {_ago(most)}, and now has {amount(most.used_bytes)}."
+        is_compared = len(others) > 1 and all(one.grown_bytes is not None for one in others)
+        grew = "grew most" if is_compared else "grew"
+        return f"{_start(most)} {grew}: it {began} {_ago(most)}, and now has {amount(most.used_bytes)}."
     largest = max(known, key=lambda one: one.used_bytes or 0)
-    used = [one.used_bytes for one in others]
-    half = None not in used and len(known) > 1 and 2 * (largest.used_bytes or 0) > sum(one or 0 for one in used)
-    calm = all(one.before_seconds and one.grown_bytes is not None and one.grown_bytes <= 0 for one in others)
-    grew = f" No other process grew in {_span(largest)}." if calm else ""
-    return f"{_start(largest)} has {amount(largest.used_bytes)}{', most of what they have' if half else ''}.{grew}"
+    calm = all(one.grown_bytes is not None and one.before_seconds for one in others)
+    grew = f" No other process grew by {amount(GREW_BYTES)} or more in {_span(largest)}." if calm else ""
+    rank = ", the largest amount reported" if len(others) > 1 else ""
+    return f"{_start(largest)} has {amount(largest.used_bytes)}{rank}.{grew}"
 
 
 def _start(one: OtherProcess) -> str:

@@ -20,7 +20,9 @@ def say(text: str) -> None:
     """Write ``vramscope: text`` to stderr as one line. Never raises, also when stderr is closed or gone."""
     if os.environ.get("VRAMSCOPE_QUIET", "").strip().lower() in ("1", "true", "yes", "on"):
         return
-    line = PREFIX + " ".join(text.splitlines()) + "\n"
+    # Names of other processes come from other users: their control characters must not reach the terminal.
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.splitlines()))
+    line = f"{PREFIX}{shown}\n"
     # None: no console. ValueError: closed. OSError: a broken pipe, a full disk. The rest: the program replaced stderr.
     # One write for the whole line, so that the lines of threads do not mix.
     with contextlib.suppress(AttributeError, ValueError, OSError, TypeError, RuntimeError):

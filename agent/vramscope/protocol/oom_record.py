@@ -18,7 +18,7 @@ import msgspec
 
 from vramscope.protocol.artifact import BadArtifact, unpacked
 from vramscope.protocol.messages import Ident, Leak, Technique, Text, Whole
-from vramscope.protocol.other_process import OtherProcess
+from vramscope.protocol.other_process import MAX_NEIGHBOURS, OtherProcess
 from vramscope.protocol.series import CPU, MAX_VALUE
 from vramscope.protocol.window import BLOCKS, SEGMENTS, Columns, Layout
 
@@ -186,7 +186,7 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest sampled device memory of this process outside PyTorch."""
     outside_bytes: Whole | None = None
     """The same at the error: CUDA's context, libraries, other allocators."""
-    neighbours: list[OtherProcess] | None = None
+    neighbours: Annotated[list[OtherProcess], msgspec.Meta(max_length=MAX_NEIGHBOURS)] | None = None
     """None: NVML does not report them."""
     process_rss_bytes: Whole | None = None
     host_used_bytes: Whole | None = None

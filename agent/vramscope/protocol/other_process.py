@@ -12,8 +12,10 @@ import msgspec
 from vramscope.protocol.messages import Name, Text, Whole, Word
 
 EVENT: Final = "device_process"
-"""Kind of the event. Data: the fields of OtherProcess, and device, peak_bytes, ended, and series, a name of
-``series.OTHER_PROCESSES`` if it has one. The newest of a process counts."""
+"""Kind of the event. Data: the fields of :class:`Reported`; ``series`` is a name of ``series.OTHER_PROCESSES`` if it has one.
+The newest of a process counts."""
+MAX_NEIGHBOURS: Final = 1024
+"""Maximum number of processes in an out-of-memory record: those with most memory."""
 MIB: Final = 1 << 20
 GREW_BYTES: Final = 64 * MIB
 """Smallest difference within a minute that counts as growth."""
@@ -53,6 +55,17 @@ class OtherProcess(msgspec.Struct, frozen=True, kw_only=True):
         return name_words(
             self.pid, self.command, self.user, self.container, self.manager, self.job, self.pod, self.job_name
         )
+
+
+class Reported(OtherProcess, frozen=True, kw_only=True):
+    """Data of an event. A value that is not known is left out."""
+
+    used_bytes: Whole | None = None
+    device: Whole
+    series: str | None = None
+    peak_bytes: Whole | None = None
+    ended: bool = False
+    """True: it has left the device."""
 
 
 def name_words(

@@ -19,7 +19,7 @@ from vramscope.memory.nvml import Running
 from vramscope.process.process_origin import UNKNOWN_ORIGIN, ProcessOrigin, origin_of
 from vramscope.process.redaction import Secrets
 from vramscope.protocol.messages import Event
-from vramscope.protocol.other_process import EVENT, GREW_BYTES, OtherProcess
+from vramscope.protocol.other_process import EVENT, GREW_BYTES, MAX_NEIGHBOURS, OtherProcess
 from vramscope.protocol.series import OTHER_PROCESSES
 
 REPORT_EVERY_S: Final = 5.0
@@ -102,7 +102,7 @@ class OtherProcesses:
         readings = list(self._readings.get(device, ()))
         now = self._now()
         before = next((one for one in reversed(readings) if one[0] <= now - KEPT_S), readings[0] if readings else None)
-        ordered = sorted(sizes.items(), key=lambda one: -(one[1] or 0))
+        ordered = sorted(sizes.items(), key=lambda one: -(one[1] or 0))[:MAX_NEIGHBOURS]
         found = []
         for place, (pid, size) in enumerate(ordered):
             origin = self._origin_of(pid) if place < MOST_NAMED and own_pid == os.getpid() else UNKNOWN_ORIGIN

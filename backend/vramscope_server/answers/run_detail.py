@@ -295,7 +295,8 @@ class RunInFull(RunFacts):
     ranks: list[RankRow]
     """Ranks of the run."""
     other_processes: list[OtherProcessOfRun] | None
-    """Other processes on the devices of the run, the largest first; null if nothing is known of them."""
+    """Other processes on the devices of the run, at most 64: those on a device first, the largest first. Null if nothing is
+    known of them."""
     events: list[RunEvent]
     """Newest events, at most 1000, in order of time."""
     window: RunSpan

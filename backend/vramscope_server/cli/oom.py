@@ -52,7 +52,6 @@ _OTHERS: Final = (
     Column("OTHER PROCESS", needed=1),
     Column("USES", number=True),
     Column("BEFORE", number=True),
-    Column("SECONDS", number=True),
 )
 MOST_OTHERS: Final = 8
 MOST_RANKS: Final = 32
@@ -171,8 +170,8 @@ def _other(row: OtherProcessAtError) -> list[str | Text]:
     return [
         process_name(row),
         amount(row["used_bytes"], ABSENT),
-        amount(row["before_bytes"], ABSENT),
-        ABSENT if row["before_seconds"] is None else count(row["before_seconds"]),
+        amount(row["before_bytes"], ABSENT)
+        + ("" if row["before_seconds"] is None else f", {count(row['before_seconds'])} s earlier"),
     ]
 
 

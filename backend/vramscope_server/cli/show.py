@@ -14,6 +14,7 @@ from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.next_change import NextChange
+from vramscope_server.answers.other_processes import OtherProcessOfRun
 from vramscope_server.answers.run_detail import CategoryMemory, RunAnswer, RunInFull
 from vramscope_server.answers.steps import Step
 from vramscope_server.cli.client import Failure, address, ask, path_of, print_json, source_of
@@ -103,9 +104,7 @@ def print_summary(
             )
     others = run.get("other_processes") or []
     for number, other in enumerate(others[:MOST_OTHERS]):
-        uses = f"uses {amount(other['used_bytes'])}" if other["on_device"] else "has left"
-        words = f"{process_name(other)} {uses}, highest {amount(other['peak_bytes'])}"
-        table.add_row("" if number else "other processes", Text(words))
+        table.add_row("" if number else "other processes", Text(_other_process(run, other)))
     if len(others) > MOST_OTHERS:
         table.add_row("", Text(f"{len(others) - MOST_OTHERS} more (see --json)", style="dim"))
     if change is not None and (first := change_in_words(change)):
@@ -114,6 +113,17 @@ def print_summary(
         table.add_row("" if number else "advice", Text(plain(sentence)))
     put(out, table)
     out.print(Text(f"{server}/runs/{run['run_id']}", style="cyan"))
+
+
+def _other_process(run: RunInFull, other: OtherProcessOfRun) -> str:
+    """Another process, and where there are several devices that of the process."""
+    name = process_name(other)
+    if other["rank_of_run"] is not None:
+        name = f"rank {other['rank_of_run']} of this run, {name}"
+    if sum(len(rank["devices"]) for rank in run["ranks"]) > 1:
+        name += f", on device {other['device']} of rank {other['rank']}"
+    uses = f"{'uses' if run['state'] == 'running' else 'last reported'} {amount(other['used_bytes'])}"
+    return f"{name}: {uses if other['on_device'] else 'has left'}, highest {amount(other['peak_bytes'])}"
 
 
 def _split_step(server: str, run: RunInFull) -> Step | None:

@@ -41,9 +41,8 @@ def draw(
     unit = byte_unit(highest)
     drawing = new_drawing(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
     if overview.joined_cycles:
-        drawing.say(
-            f"{overview.joined_cycles:,} short rises, each drawn at its highest value; zoom in to see all events"
-        )
+        rises = "1 short rise" if overview.joined_cycles == 1 else f"{overview.joined_cycles:,} short rises, each"
+        drawing.say(f"{rises} drawn at its highest value; zoom in to see all events")
     x = overview.moment.astype(np.float64)
     areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(

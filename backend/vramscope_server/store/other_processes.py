@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vramscope.protocol.other_process import EVENT, OtherProcess
+from vramscope.protocol.other_process import EVENT, Reported
 from vramscope.protocol.series import OTHER_PROCESSES
 from vramscope_server.answers.other_processes import OtherProcessOfRun
 from vramscope_server.answers.run_detail import RankRow
@@ -72,12 +72,9 @@ def _merged(connection: Connection, run: StoredRun, skews: Mapping[int, int]) ->
 
 def _row(data: Mapping[str, Any], rank: int, seconds: float) -> OtherProcessOfRun | None:
     """One report; None if it is not one that this version understands."""
-    device, peak, series = data.get("device"), data.get("peak_bytes"), data.get("series")
     try:
-        process = msgspec.convert(data, OtherProcess)
+        process = msgspec.convert(data, Reported)
     except msgspec.ValidationError:
-        return None
-    if not isinstance(device, int):
         return None
     return {
         "pid": process.pid,
@@ -89,12 +86,12 @@ def _row(data: Mapping[str, Any], rank: int, seconds: float) -> OtherProcessOfRu
         "job_name": process.job_name,
         "pod": process.pod,
         "rank": rank,
-        "device": device,
+        "device": process.device,
         "rank_of_run": None,
-        "series": series if series in OTHER_PROCESSES else None,
+        "series": process.series if process.series in OTHER_PROCESSES else None,
         "used_bytes": process.used_bytes,
-        "peak_bytes": peak if isinstance(peak, int) else None,
-        "on_device": data.get("ended") is not True,
+        "peak_bytes": process.peak_bytes,
+        "on_device": not process.ended,
         "first_seconds": seconds,
         "last_seconds": seconds,
     }
