@@ -3,11 +3,21 @@
 import { h, fill } from "vramscope/dom.js";
 import { api } from "vramscope/api.js";
 
+/** Run that a path names. Null if it names none, or cannot be decoded. */
+function runOf(path) {
+  try {
+    return path.startsWith("/runs/") ? decodeURIComponent(path.slice(6)) : null;
+  } catch {
+    return null;
+  }
+}
+
 /** `problem`: refusal of the server, if there was one. */
 export function open(root, { path, problem }) {
   document.title = "Not found · vramscope";
   const nearby = h("div");
-  const isRun = path.startsWith("/runs/");
+  const run = runOf(path);
+  const isRun = run !== null;
   fill(
     root,
     h(
@@ -15,7 +25,7 @@ export function open(root, { path, problem }) {
       { class: "card not-found" },
       h("h1", {}, isRun ? "Run not found" : "Page not found"),
       isRun
-        ? h("p", {}, "No run has the id or name ", h("code", {}, decodeURIComponent(path.slice(6))), ".")
+        ? h("p", {}, "No run has the id or name ", h("code", {}, run), ".")
         : h("p", {}, problem?.detail ?? ["No page at ", h("code", {}, path), "."]),
       nearby,
       h(

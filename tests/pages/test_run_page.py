@@ -545,8 +545,9 @@ def test_an_unknown_rank_or_page_says_so(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}?rank=77&from=abc&to=-1")
     page.get_by_text("This run has no rank 77.").wait_for()
     drawn(page, "stack")
-    page.goto(f"{server.url}/no/such/page")
-    page.get_by_role("heading", name="Page not found").wait_for()
+    for address in ("/no/such/page", "/runs/%E0%A4%A"):
+        page.goto(server.url + address)
+        page.get_by_role("heading", name="Page not found").wait_for()
 
 
 def test_a_step_beyond_the_run_says_so(page: Any, server: Any) -> None:
