@@ -40,16 +40,20 @@ def other_processes(
 def names_of_series(connection: Connection, run: StoredRun, rank: int, device: int) -> dict[str, str]:
     """Return the process of each series of a device; of several that had it, the largest."""
     named: dict[str, str] = {}
-    for row in _merged(connection, run, {}):
-        if (row["rank"], row["device"]) == (rank, device) and row["series"] is not None:
+    for row in _merged(connection, run, {}, rank):
+        if row["device"] == device and row["series"] is not None:
             command = row["command"] or ""
             named.setdefault(row["series"], f"{command} (pid {row['pid']})" if command else f"pid {row['pid']}")
     return named
 
 
-def _merged(connection: Connection, run: StoredRun, skews: Mapping[int, int]) -> list[OtherProcessOfRun]:
-    """One row for each process, from its reports: those on a device first, the largest first."""
+def _merged(
+    connection: Connection, run: StoredRun, skews: Mapping[int, int], rank: int | None = None
+) -> list[OtherProcessOfRun]:
+    """One row for each process, from its reports: those on a device first, the largest first. ``rank``: only from its reports."""
     newest = sa.select(events).where(events.c.run_key == run.key, events.c.kind == EVENT)
+    if rank is not None:
+        newest = newest.where(events.c.rank == rank)
     found: dict[tuple[int, int, int], OtherProcessOfRun] = {}
     gone: list[OtherProcessOfRun] = []
     reports = connection.execute(newest.order_by(events.c.key.desc()).limit(MOST_READ)).mappings().all()
