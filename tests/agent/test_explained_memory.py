@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 import torch
@@ -116,7 +117,10 @@ def test_an_optimizer_of_the_users_own_is_searched_for(monkeypatch) -> None:
     """One that wraps another has state of its own, and its steps are none for PyTorch's hooks."""
 
     class Wraps(torch.optim.SGD):
-        pass
+        def step(
+            self, closure: Any = None
+        ) -> Any:  # without one of its own it has SGD's, which PyTorch wraps once a process
+            return super().step(closure)
 
     was_made = untracked_models._was_made
     assert not was_made(Wraps), "no object of it exists"
