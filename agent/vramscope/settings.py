@@ -250,7 +250,8 @@ class Settings:
         "VRAMSCOPE_FLUSH_MS",
         200,
         _whole(20, 60_000),
-        "Milliseconds between two batches to the server. A server with many ranks asks for more, up to 10 s.",
+        "Milliseconds between two batches to the server. After ten seconds it is up to a second, where sending would take more "
+        "than 0.2 % of a core. A server with many ranks asks for more, up to 10 s.",
     )
     leaks: bool = _setting("VRAMSCOPE_LEAKS", True, _yes_or_no, "0: no leak detection.", "1")
     windows: bool = _setting(
