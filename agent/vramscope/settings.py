@@ -301,9 +301,9 @@ class Settings:
         "VRAMSCOPE_BUDGET",
         BUDGET,
         _share,
-        "Share of the training's time that watching may take, the agent's own threads included, besides 0.3 s in a run. "
-        "Where steps are so short that it would take more, most steps are plain: only their ends are seen, and one exact "
-        "peak covers a group of them.",
+        "Share of the training's time that watching may take, the agent's own threads included, besides 0.3 s in a run, import "
+        "and attach included. Where steps are so short that it would take more, most steps are plain: only their ends are "
+        "seen, and one exact peak covers a group of them.",
     )
     spool_dir: Path = _setting(  # noqa: RUF009 - makes a dataclass field
         "VRAMSCOPE_SPOOL_DIR",

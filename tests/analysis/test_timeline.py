@@ -110,7 +110,7 @@ def test_many_rises_and_falls_are_drawn_at_their_highest_moments() -> None:
     assert made.allocated.max() == curve.allocated.max()
     few = overview(curve, grouping, 0, count // 12)
     assert few.joined_cycles == 0 and few.allocated.min() < 0.7 * few.allocated.max()
-    assert "zoom in to see them" in timeline_figure.draw(made, ruler(trace, -1, count)).to_json()
+    assert "zoom in to see all events" in timeline_figure.draw(made, ruler(trace, -1, count)).to_json()
 
 
 @pytest.mark.parametrize("seed", range(4))

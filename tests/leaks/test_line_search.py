@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from vramscope.leaks.holders.line_search import added_through
+from vramscope.leaks.holders import line_search
+from vramscope.leaks.holders.bytecode import Line, lines_of
+from vramscope.leaks.holders.line_search import added_through, called_from
 
 
 def by_setdefault(table: dict[Any, list[Any]], key: Any, value: Any) -> None:
@@ -41,3 +43,23 @@ def test_the_line_that_adds_is_found_through_a_variable(function: types.Function
             marks.setdefault(line.rpartition("# ")[2].strip(), number)
     expected = marks.get("keeps") if function in (by_setdefault, in_two_steps) else None
     assert added_through(function.__code__, marks["taken"]) == expected
+
+
+def starts(threads: list[Any], upload: Any) -> None:
+    for _ in range(3):
+        threads.append(Any(target=upload))  # calls
+
+
+def test_functions_that_do_not_speak_of_it_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may have thousands of functions, and the training waits for the search."""
+    read: list[types.CodeType] = []
+
+    def reading(code: types.CodeType) -> tuple[Line, ...]:
+        read.append(code)
+        return lines_of(code)
+
+    monkeypatch.setattr(line_search, "lines_of", reading)
+    codes = [by_setdefault.__code__, in_two_steps.__code__, starts.__code__]
+    found = called_from(codes, "upload")
+    assert found is not None and found[0] is starts.__code__
+    assert read == [starts.__code__]

@@ -18,6 +18,12 @@ MOST_NAMES: Final = 3
 """Variables that are followed from one to the next."""
 
 
+def _lines_with(code: types.CodeType, *names: str) -> Iterable[Line]:
+    """The lines of a function that speaks of one of these names; none of another. (To read a function's bytecode takes longer than
+    all other checks, and a program may have thousands of functions.)"""
+    return lines_of(code) if any(has_variable(code, name) for name in names) else ()
+
+
 def name_kept_at(
     code: types.CodeType, name: str, *, container: bool, keys: frozenset[str] = NO_KEYS
 ) -> tuple[types.CodeType, int] | None:
@@ -80,7 +86,7 @@ def attribute_kept_at(
 def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType, int] | None:
     """The first function and line that add something to the variable of that name."""
     for code in codes:
-        for line in lines_of(code):
+        for line in _lines_with(code, name):
             if name in line.loads and line.adds:
                 return code, line.number
     return None
@@ -147,7 +153,7 @@ def called_at(
     of these attributes (``model.losses.update(x)``, and not ``model.accuracy.update(x)``)."""
     best: tuple[int, types.CodeType, int] | None = None
     for code in codes:
-        for line in lines_of(code):
+        for line in _lines_with(code, of):
             if line.calls and of in line.loads and not methods.isdisjoint(line.attributes_loaded):
                 score = len(through & line.attributes_loaded)
                 if best is None or score > best[0]:
@@ -186,7 +192,7 @@ def handed_on(
 def named_at(codes: Iterable[types.CodeType]) -> tuple[types.CodeType, int] | None:
     """The first function and line that set an attribute, a buffer or a global of a name that is made up as the program runs."""
     for code in codes:
-        for line in lines_of(code):
+        for line in _lines_with(code, "setattr", "globals", "register_buffer", "register_parameter"):
             if (
                 "setattr" in line.loads
                 or ("globals" in line.loads and line.adds)
@@ -215,7 +221,7 @@ def called_from(codes: Iterable[types.CodeType], function: str) -> tuple[types.C
         (not line.in_loop, part, line.number)
         for code in codes
         for part in with_inner(code)
-        for line in lines_of(part)
+        for line in _lines_with(part, function)
         if line.calls and function in line.loads | line.attributes_loaded
     ]
     return min(found, key=lambda entry: entry[0])[1:] if found else None
