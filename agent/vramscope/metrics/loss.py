@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import deepspeed_zero
 from vramscope.metrics.async_copies import Copies, Slot
+from vramscope.process.torch_functions import plainly
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
 
@@ -279,6 +280,7 @@ class LossWatch(StepListener):
                 return False
         return bool(self._probes)
 
+    @plainly
     def _choose_probes(self) -> None:
         optimizer = self._leader()
         self._probes = []

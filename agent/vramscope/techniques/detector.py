@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.process.torch_compile import is_compiled
+from vramscope.process.torch_functions import plainly
 from vramscope.protocol import messages
 from vramscope.protocol.series import UNKNOWN
 from vramscope.steps.events import Order, StepListener
@@ -215,6 +216,7 @@ class TechniqueDetector(StepListener):
             self._changes += 1
             self._next = soon
 
+    @plainly
     def _observe(self) -> None:
         optimizers = self._optimizers()
         parameters = _trained_parameters(optimizers)
@@ -230,6 +232,7 @@ class TechniqueDetector(StepListener):
         rest = sorted(self._hooks.optimizers, key=lambda optimizer: type(optimizer).__name__)
         return ([leader] if leader is not None else []) + [optimizer for optimizer in rest if optimizer is not leader]
 
+    @plainly
     def _summarize(self) -> None:
         optimizers = self._optimizers() if self._clock.step else []
         training = TrainingState(

@@ -22,6 +22,7 @@ from vramscope.process.frames import user_line
 from vramscope.process.module_calls import CallListener, module_calls
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Patches
+from vramscope.process.torch_functions import plainly
 from vramscope.techniques.checkpoint_regions import CheckpointRegions
 from vramscope.techniques.graph_nodes import (
     PRODUCTS,
@@ -227,6 +228,7 @@ class StepObserver:
             # Hooks of the user. The graph shows later what they saved.
             self._user_hooks = name.rpartition(".")[2] or "saved_tensors_hooks"
 
+    @plainly
     def _count_call(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         counts = self._calls
         counts.calls += 1
