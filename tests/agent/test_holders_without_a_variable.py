@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from event_loop import run_apart
 from scans import watched
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -92,12 +92,7 @@ async def train() -> None:
 
 
 def test_the_variable_of_a_generator_that_only_the_loop_has_is_named() -> None:
-    def on_a_thread() -> None:
-        """After tests of pages, Playwright's event loop runs on this one."""
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(lambda: asyncio.run(train())).result()
-
-    (finding,) = found_in(on_a_thread)
+    (finding,) = found_in(lambda: run_apart(train))
     assert finding[:2] == ("tensor-growth", "seen")
     assert "# <- in the generator" in finding[2]
 

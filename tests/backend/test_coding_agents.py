@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pickle
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_loop import run_apart
 from mcp import Client, StdioServerParameters
 from mcp.server import MCPServer
 from running import RunningServer
@@ -29,7 +29,7 @@ def answers(server: MCPServer[Any] | StdioServerParameters, *asked: tuple[str, d
             replies = [await client.call_tool(name, given) for name, given in asked]
             return [reply.content[0].text if reply.is_error else reply.structured_content for reply in replies]
 
-    return asyncio.run(ask())
+    return run_apart(ask)
 
 
 def tools(server: MCPServer[Any]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def tools(server: MCPServer[Any]) -> dict[str, Any]:
         async with Client(server) as client:
             return {tool.name: tool for tool in (await client.list_tools()).tools}
 
-    return asyncio.run(ask())
+    return run_apart(ask)
 
 
 def leaking_run(server: RunningServer, name: str, **fields: Any) -> Agent:
