@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from event_loop import run_apart
-from scans import watched
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import warm
+from event_loop import run_apart
+from scans import watched
 
 STEPS = 60
 
@@ -63,17 +71,38 @@ def with_mode() -> list[str]:
         return list(torch.overrides._get_current_function_mode_stack()[-1].names)
 
 
+def found_with_mode() -> list[tuple[str, str, str]]:
+    return found_in(with_mode)
+
+
+def seen_without_and_with_agent() -> tuple[list[str], list[str]]:
+    bare = with_mode()
+    with watched():
+        return bare, with_mode()
+
+
+def apart(function: Callable[[], Any]) -> Any:
+    """Result of a function of this file, of a process of its own: a mode sees what earlier tests left there."""
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import {Path(__file__).stem} as here
+print(json.dumps(here.{function.__name__}()))
+"""
+    done = warm.run(code, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_what_a_mode_keeps_has_its_name_though_no_variable_has_it() -> None:
-    (finding,) = found_in(with_mode)
-    assert finding[:2] == ("growing", "Trace.calls")
+    (finding,) = apart(found_with_mode)
+    assert finding[:2] == ["growing", "Trace.calls"]
     assert "# <- kept" in finding[2]
 
 
 def test_a_mode_of_the_users_sees_the_same_operations_as_without() -> None:
-    bare = with_mode()
-    with watched():
-        seen = with_mode()
-    assert seen == bare
+    bare, seen = apart(seen_without_and_with_agent)
+    assert seen == bare and len(bare) > STEPS
 
 
 async def batches(count: int) -> AsyncIterator[torch.Tensor]:
