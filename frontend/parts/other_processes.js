@@ -35,58 +35,12 @@ export const othersKey = (run, { rank, device }) =>
 const seen = ({ on_device: isThere, first_seconds: first, last_seconds: last }) =>
   isThere ? `from ${clock(first)} on` : `${clock(first)} to ${clock(last)}`;
 
-/** Panel on the page of a run: the processes that were on the chosen device. Null if there was none. */
-export function othersPanel(run, place) {
-  const rows = othersKey(run, place);
-  const isRunning = run.state === "running";
-  if (!rows?.length) return null;
+/** Card with a table of processes: one row for each, with its name and the cells that `cellsOf` makes. */
+function card(kind, rows, titles, cellsOf, words = null) {
+  const head = [h("th", {}, "process"), titles.map((title) => h("th", { class: "number" }, title))];
   return h(
     "section",
-    { class: "card wide", "data-others": "" },
-    h("header", {}, h("h2", {}, "Other processes on the device"), h("span", { class: "muted" }, "by NVML")),
-    h(
-      "div",
-      { class: "scroll", tabindex: "0" },
-      h(
-        "table",
-        { class: "plain other-processes" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            h("th", {}, "process"),
-            h("th", { class: "number" }, isRunning ? "uses" : "last reported"),
-            h("th", { class: "number" }, "highest"),
-            h("th", { class: "number" }, "seen"),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          rows.map((row) =>
-            h(
-              "tr",
-              {},
-              nameCell(row),
-              h("td", { class: "number" }, row.on_device ? bytes(row.used_bytes) : "left"),
-              h("td", { class: "number" }, bytes(row.peak_bytes)),
-              h("td", { class: "number muted" }, seen(row)),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
-}
-
-/** Table on the page of an error: what each process had, and what it had up to a minute before. */
-export function othersAtError({ neighbours, neighbours_words: words }) {
-  if (!neighbours?.length) return null;
-  return h(
-    "section",
-    { class: "card", "data-others": "" },
+    { class: kind, "data-others": "" },
     h("header", {}, h("h2", {}, "Other processes on the device"), h("span", { class: "muted" }, "by NVML")),
     words && h("p", { class: "pad muted" }, words),
     h(
@@ -95,36 +49,40 @@ export function othersAtError({ neighbours, neighbours_words: words }) {
       h(
         "table",
         { class: "plain other-processes" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            h("th", {}, "process"),
-            h("th", { class: "number" }, "at the error"),
-            h("th", { class: "number" }, "before"),
-          ),
-        ),
+        h("thead", {}, h("tr", {}, head)),
         h(
           "tbody",
           {},
-          neighbours.map((row) =>
-            h(
-              "tr",
-              {},
-              nameCell(row),
-              h("td", { class: "number" }, bytes(row.used_bytes)),
-              h(
-                "td",
-                { class: "number muted" },
-                bytes(row.before_bytes),
-                isKnown(row.before_seconds) && h("span", { class: "below" }, `${row.before_seconds} s earlier`),
-              ),
-            ),
-          ),
+          rows.map((row) => h("tr", {}, nameCell(row), cellsOf(row))),
         ),
       ),
     ),
   );
+}
+
+/** Panel on the page of a run: the processes that were on the chosen device. Null if there was none. */
+export function othersPanel(run, place) {
+  const rows = othersKey(run, place);
+  if (!rows?.length) return null;
+  const titles = [run.state === "running" ? "uses" : "last reported", "highest", "seen"];
+  return card("card wide", rows, titles, (row) => [
+    h("td", { class: "number" }, row.on_device ? bytes(row.used_bytes) : "left"),
+    h("td", { class: "number" }, bytes(row.peak_bytes)),
+    h("td", { class: "number muted" }, seen(row)),
+  ]);
+}
+
+/** Table on the page of an error: what each process had, and what it had up to a minute before. */
+export function othersAtError({ neighbours, neighbours_words: words }) {
+  if (!neighbours?.length) return null;
+  const cellsOf = (row) => [
+    h("td", { class: "number" }, bytes(row.used_bytes)),
+    h(
+      "td",
+      { class: "number muted" },
+      bytes(row.before_bytes),
+      isKnown(row.before_seconds) && h("span", { class: "below" }, `${row.before_seconds} s earlier`),
+    ),
+  ];
+  return card("card", neighbours, ["at the error", "before"], cellsOf, words);
 }
