@@ -120,11 +120,12 @@ class LeakDetector:
                 if self.questions.are_open:
                     self.questions.needed(root, self._scanner.chains)
 
-    def plain_step_ended(self, sequence_number: int) -> None:
-        """A step has ended for which nothing was read. 0.3 µs. ``sequence_number``: of autograd's next operation."""
-        self._schedule.end_unseen()
-        self._ages.boundaries.append(sequence_number)
-        self.after_step.since_scan.steps += 1
+    def plain_steps_ended(self, sequence_numbers: Sequence[int]) -> None:
+        """Steps have ended for which nothing was read. ``sequence_numbers``: of autograd's next operation at each end."""
+        for _ in sequence_numbers:
+            self._schedule.end_unseen()
+        self._ages.boundaries.extend(sequence_numbers)
+        self.after_step.since_scan.steps += len(sequence_numbers)
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; several step in turn."""

@@ -7,7 +7,6 @@ may be compiled: it costs time, prints warnings, and retains the user's tensors 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -15,7 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeVar
 
 _PACKAGE: Final = __name__.partition(".")[0]
-C = TypeVar("C", bound=Callable[..., Any])
+H = TypeVar("H", bound=Callable[..., None])
 
 
 _set: Final[dict[int, CodeType]] = {}
@@ -82,30 +81,13 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(constant)
 
 
-def outside_of_graphs(call: C) -> C:
-    """Return a function that does nothing while Dynamo traces the call, and leaves nothing in the graph."""
-    is_traced = _tracing_test()
-
-    def hook(*args: Any) -> Any:
-        if not is_traced():
-            return call(*args)
-        return None
-
-    skip_frames(hook.__code__, below=True)
-    return hook  # type: ignore[return-value]
+def outside_of_graphs(hook: H) -> H:
+    """Mark a hook, so that Dynamo traces a function without statements in its place. Outside of Dynamo this costs nothing."""
+    function: Any = hook
+    function._torchdynamo_inline = _does_nothing
+    skip_frames(function.__code__, below=True)
+    return hook
 
 
-def _tracing_test() -> Callable[[], bool]:
-    """Return a function whose result is True while Dynamo traces, so that the code after the test is not traced.
-
-    ``is_compiling()`` is such a function, but Dynamo compiles a frame that calls it even if nothing else is to be compiled. The
-    other function, which PyTorch 2.10 and later treats in the same way, does not cause this. The frame and the hook in it then
-    run as ordinary Python code.
-    """
-    import torch
-
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    known: Callable[[], bool] = torch.compiler.is_compiling
-    if version >= (2, 10):
-        known = getattr(torch.nn.modules.activation, "_is_make_fx_tracing", known)
-    return known
+def _does_nothing(*_: Any) -> None:
+    """What Dynamo traces in place of a hook."""

@@ -68,7 +68,8 @@ class StepClock(StepPublisher):
         self._now = now
         self.step = 0
         """Number of optimizer steps that have ended, those before a resume included."""
-        self._steps_here = 0
+        self._earlier_steps = 0
+        """Steps of those that ended in another session, before a resume."""
         self.phase: int = OTHER
         self._phases = phases
         self.watched = phases
@@ -79,8 +80,10 @@ class StepClock(StepPublisher):
         """Number of plain steps that are to come next, by the plan."""
         self.is_plain = False
         """True in a group of plain steps."""
+        self.plain_ends: list[int] = []
+        """Number of autograd's next operation at the end of each plain step of the running group."""
         self._plain_steps = 0
-        """Plain steps that have ended in the running group."""
+        """Plain steps of the running group that the leak detector knows of."""
         self._plain_intervals = 0
         """Intervals of the running group before the hooks came back."""
         self.saw_forward = False
@@ -175,16 +178,14 @@ class StepClock(StepPublisher):
         self.is_plain = self.is_control_step = True
         self.watched = False
 
-    def plain_step_ended(self, sequence_number: int) -> None:
-        """A plain step has ended, and another one of its group follows. Reads nothing. Costs 0.5 µs.
-
-        sequence_number   of autograd's next operation
-        """
-        self.step += 1
-        self._steps_here += 1
-        self._plain_steps += 1
-        if self.retention is not None:
-            self.retention.plain_step_ended(sequence_number)
+    def _take_plain_steps(self) -> int:
+        """Pass the ends of plain steps on to the leak detector. Returns the number of plain steps in the running group."""
+        if self.plain_ends:
+            self._plain_steps += len(self.plain_ends)
+            if self.retention is not None:
+                self.retention.plain_steps_ended(self.plain_ends)
+            self.plain_ends.clear()
+        return self._plain_steps
 
     def hooks_are_back(self, *, between_steps: bool) -> None:
         """The training does something else than plain steps, and phases are seen again. Within a step its group goes on to the
@@ -192,6 +193,7 @@ class StepClock(StepPublisher):
         if not self.is_plain or self.watched:
             return
         began = self._now()
+        self._take_plain_steps()
         if between_steps:
             self.end_plain_steps()
         else:
@@ -204,7 +206,7 @@ class StepClock(StepPublisher):
 
     def end_plain_steps(self) -> None:
         """End a group early: record the plain steps that have ended since the last record."""
-        if not self.is_plain or not self._plain_steps:
+        if not self.is_plain or not self._take_plain_steps():
             self.is_plain = self.is_plain and self._plain_intervals > 0
             return
         if not self._plain_intervals:
@@ -227,7 +229,7 @@ class StepClock(StepPublisher):
         began = self._now()
         self._close(began)
         intervals, self._intervals = self._intervals, []
-        steps, was_plain = 1 + self._plain_steps, self.is_plain
+        steps, was_plain = 1 + self._take_plain_steps(), self.is_plain
         if was_plain:
             intervals = [merged(intervals)]
             if self.breakdown is not None:
@@ -237,12 +239,12 @@ class StepClock(StepPublisher):
             self._plain_steps = self._plain_intervals = 0
             if divided:
                 steps += 1
-                self._count_step()
+                self.step += 1
         elif divided and self._boundary is not None and self._boundary[0] < len(intervals):
             intervals = self._end_first_part(intervals, *self._boundary)
         self._boundary = None
         breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
-        self._count_step()
+        self.step += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.
         record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns, steps)
@@ -252,7 +254,7 @@ class StepClock(StepPublisher):
         if self._plan is not None:
             peaks, spent_ns, took_ns = highest_allocated(intervals), self._agent_ns, began - self._end_ns
             is_detailed = self.watched or not (self._phases or was_plain)
-            seen = EndedStep(self._steps_here, steps, is_detailed, was_plain, peaks, spent_ns, took_ns)
+            seen = EndedStep(self.step - self._earlier_steps, steps, is_detailed, was_plain, peaks, spent_ns, took_ns)
             self.is_control_step, self.plain_steps_wanted = self._plan.next_steps(seen)
             self.is_control_step |= self.plain_steps_wanted > 0  # until the hooks make it a plain one
             self.watched = self._phases and not self.is_control_step
@@ -268,7 +270,7 @@ class StepClock(StepPublisher):
         first, self._end_ns = intervals[:number], intervals[number - 1].end_ns
         self._micro_steps -= micro_steps
         self._agent_ns -= agent_ns
-        self._count_step()
+        self.step += 1
         record = self._record(first, self._end_ns, None, after_cuts(first[-1].cuts), micro_steps, agent_ns)
         for ended in self._on_step_ended:
             ended(record)
@@ -278,13 +280,9 @@ class StepClock(StepPublisher):
         """True if a listener needs all hooks in the next step, which becomes a detailed one."""
         needed = self.listener_needs_detail
         if needed and self._plan is not None:
-            self._plan.details_needed(self._steps_here)
+            self._plan.details_needed(self.step - self._earlier_steps)
             self.watched, self.is_control_step = self._phases, False
         return needed
-
-    def _count_step(self) -> None:
-        self.step += 1
-        self._steps_here += 1
 
     def _record(
         self,
@@ -360,6 +358,7 @@ class StepClock(StepPublisher):
         """Continue counting at this step, because the run was resumed. Ignored if it is not ahead."""
         if step > self.step:
             by, self.step = step - self.step, step
+            self._earlier_steps += by
             for renumbered in self._on_renumbered:
                 renumbered(by)
 

@@ -27,12 +27,12 @@ RECENT_STEPS: Final = 33
 """Number of steps whose median is the cost and the duration of a step. A median ignores steps with scans or recordings."""
 GROUPS_TO_KNOW: Final = 50
 """Number of groups after which the cost is known. Afterwards groups are ten times rarer."""
-MOST_IN_GROUP: Final = 64
+MOST_IN_GROUP: Final = 128
 """Maximum number of plain steps with one reading."""
 MOST_PLAIN_STEPS: Final = 1024
 """Maximum number of plain steps between two detailed ones."""
-PLAIN_HOOKS_NS: Final = 8_000
-"""Time that the hooks of a plain step take between the kernels of a training, where the caches are cold (measured: 7 to 15 µs)."""
+PLAIN_HOOKS_NS: Final = 4_000
+"""Time that the hooks of a plain step take between the kernels of a training, where the caches are cold (measured: 3 to 5 µs)."""
 LEAST_SHARE: Final = 0.25
 """Share of the budget that readings and detailed steps get, however short the steps are and whatever else takes of it."""
 SHARE_OF_READINGS: Final = 0.5

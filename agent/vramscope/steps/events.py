@@ -66,8 +66,8 @@ class BreakdownSource(Protocol):
 class RetentionSource(Protocol):
     """Knows what is still alive after a step (leaks/detector.py)."""
 
-    def plain_step_ended(self, sequence_number: int) -> None:
-        """A plain step has ended, for which nothing was read."""
+    def plain_steps_ended(self, sequence_numbers: list[int]) -> None:
+        """Plain steps have ended, for which nothing was read."""
 
     def end_step(self, intervals: list[PhaseInterval]) -> AfterStep: ...
 

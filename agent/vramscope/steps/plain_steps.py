@@ -50,13 +50,14 @@ class PlainSteps:
         self._removals: list[Callable[[], None]] = []
         self._leader: Callable[[], torch.optim.Optimizer | None] = lambda: None
         """Weak reference to the leading optimizer, in C: a call of it makes no frame."""
-        self._left = 0
+        self._before_last = 0
+        """Plain steps of the group before its last one, whose end is read."""
         self._others = self._others_left = 0
         """Expected steps of other optimizers in one step, and how many of them are still to come."""
         self._sequence: Callable[[], int] = lambda: 0
         """Number of autograd's next operation on this thread."""
-        self._at_end = 0
-        """Number of autograd's next operation at the end of the newest step."""
+        self._at_begin = 0
+        """Number of autograd's next operation at the begin of the group."""
         self.are_running = False
         """True while the hooks are absent."""
 
@@ -79,11 +80,11 @@ class PlainSteps:
 
         others  most steps of other optimizers that each of them has: those of a GAN's second one
         """
-        self._left = steps
+        self._before_last = steps - 1
         if self._leader() is not leader:
             self._leader = weakref.ref(leader)
         self._others = self._others_left = others
-        self._at_end = self._sequence()
+        self._at_begin = self._sequence()
         self._clock.begin_plain_steps()
         if not self.are_running:
             self.are_running = True
@@ -105,29 +106,32 @@ class PlainSteps:
         """The training does something else than steps, within a group: the hooks are needed again."""
         if self.are_running and self._clock.is_training_thread():
             self.end()
-            # Autograd numbers each operation with gradients. No new one: no forward pass began since the step's
-            # end.
-            self._clock.hooks_are_back(between_steps=self._sequence() == self._at_end)
+            # Autograd numbers each operation with gradients. No new one: no forward pass began since the step's end.
+            ends = self._clock.plain_ends
+            at_end = ends[-1] if ends else self._at_begin
+            self._clock.hooks_are_back(between_steps=self._sequence() == at_end)
 
     def _remove_listeners(self) -> None:
         while self._removals:
             self._removals.pop()()
+
+    # Between the kernels of a training each call of a Python function takes up to 1 µs, so this one calls none.
 
     @guarded("optimizer hook")
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         clock = self._clock
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
-        if self._leader() is not optimizer:
-            if self._others_left > 0 and optimizer in self._known:
-                self._others_left -= 1
-                return
+        if self._leader() is optimizer:
+            ends = clock.plain_ends
+            if len(ends) < self._before_last:
+                ends.append(self._sequence())
+                clock.step += 1
+                self._others_left = self._others
+            else:
+                self._end_step()
+        elif self._others_left > 0 and optimizer in self._known:
+            self._others_left -= 1
+        else:
             self.interrupt()
             self._other_stepped(optimizer, args, kwargs)
-        elif self._left > 1:
-            self._left -= 1
-            self._others_left = self._others
-            self._at_end = number = self._sequence()
-            clock.plain_step_ended(number)
-        else:
-            self._end_step()

@@ -75,9 +75,10 @@ class TrackerMirror:
             self._search.start()
 
     def put(self, steps: Sequence[StepRecord]) -> None:
-        """Note steps that have ended. On the sampler's thread; about 1 µs for each step and tracker."""
+        """Note steps that have ended. On the sampler's thread; about 1 µs for each step and tracker that is imported."""
         for thread in self._threads:
-            thread.figures.put(steps)
+            if thread.is_imported:
+                thread.figures.put(steps)
 
     def stop(self, verdict: str = "") -> None:
         """Log the last figures, and the cause of an out-of-memory error. Waits for at most END_S."""
@@ -149,9 +150,14 @@ class TrackerThread:
         self.add_file = guarded(f"the file for {tracker.title}")(self._add_file)
         self._thread = threading.Thread(target=self._run, name=f"vramscope-{tracker.name}", daemon=True)
 
+    @property
+    def is_imported(self) -> bool:
+        """Whether the program has imported the tool. Before that it has no active run."""
+        return any(name in sys.modules for name in self._tracker.modules)
+
     def begin_if_imported(self) -> None:
         """Start once the program has imported the tool."""
-        if not self._is_begun and any(name in sys.modules for name in self._tracker.modules):
+        if not self._is_begun and self.is_imported:
             self._is_begun = True
             self._thread.start()
 
