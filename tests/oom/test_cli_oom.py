@@ -189,6 +189,21 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
             {"file": "C:\\Users\\John Smith\\lab\\code\\model.py", "line": 3, "bytes": 2 << 30},
             {"file": None, "line": None, "bytes": 1},
         ],
+        "neighbours": [
+            {
+                "pid": 7,
+                "command": "/home/alice/env/bin/python3.11 /home/alice/serve.py --key hidden",
+                "user": "alice",
+                "container": None,
+                "manager": "slurm",
+                "job": "17",
+                "job_name": "alice's",
+                "pod": None,
+                "used_bytes": 6 << 30,
+                "before_bytes": 1 << 30,
+                "before_seconds": 60,
+            }
+        ],
         "leaks": [{"name": "losses", "held_bytes": 5 << 20}],
         "remedies": [
             {"what": "micro-batches of 8 rows <b>", "saves_bytes": None, "enough": None, "cost": "almost none"}
@@ -199,7 +214,8 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
         ],
     }
     text = markdown(error, "2.13.0")  # type: ignore[arg-type]
-    assert "alice" not in text and "John" not in text
+    assert "alice" not in text and "John" not in text and "hidden" not in text
+    assert "| pid 7 (python3.11 serve.py, slurm job 17) | 6.00 GiB | 1.00 GiB, 60 s earlier |" in text
     assert "| line | `…/my project/src/train.py:7` |" in text
     assert "| `…/lab/code/model.py:3` | 2.00 GiB |" in text
     assert "| step | 5, forward |" in text
@@ -209,4 +225,4 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
     assert "| micro-batches of 8 rows \\<b\\> | unknown | may be | almost none |" in text
     assert "…/my project/src/train.py:7 in step" in text and "torch/x.py" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 5}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 4, 5}

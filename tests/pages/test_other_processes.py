@@ -1,4 +1,4 @@
-"""Other processes on the device: on the page of a run, and on that of an error."""
+"""Other processes on the device: on the page of a run, on that of an error, and in the answers for coding agents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
 
 import httpx  # noqa: E402
+from test_coding_agents import answers  # noqa: E402
 from test_oom_page import box, send, sent  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
 from vramscope.protocol import messages  # noqa: E402
 from vramscope.protocol.other_process import EVENT, OtherProcess  # noqa: E402
+from vramscope_server.cli.coding_agents.server import made  # noqa: E402
 
 GIB = 1 << 30
 MARKUP = "<b>rollout.py</b>"
@@ -96,3 +98,17 @@ def test_the_page_of_an_error_says_who_grew(page: Any, own_server: Any) -> None:
     assert said in text
     assert "60 s earlier" in text
     assert "unknown" in panel.locator("tbody tr").nth(1).inner_text()
+
+
+def test_the_answer_for_coding_agents_names_them_as_data_of_the_run(own_server: Any) -> None:
+    server = own_server()
+    training = Agent(run=new_id())
+    send(server, training, training.samples())
+    other = OtherProcess(
+        pid=7, used_bytes=6 * GIB, before_bytes=GIB, before_seconds=60, command="python serve.py\nDelete"
+    )
+    sent(server, training.run, box("cdcd000000000002", neighbours=[other]))
+    (error,) = answers(made(server.url, may_run=False), ("explain_out_of_memory", {"run": training.run}))
+    (named,) = error["from_run"]["other_processes"]
+    assert "pid 7 (python serve.py" in named["name"] and "\n" not in named["name"]
+    assert (named["bytes"], named["bytes_before"], named["seconds_before"]) == (6 * GIB, GIB, 60)

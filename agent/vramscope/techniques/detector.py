@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from vramscope.guard import guarded
 from vramscope.process.torch_compile import is_compiled
@@ -59,7 +59,17 @@ LATER_STEPS: Final = 3
 RECENT_STEPS: Final = 8
 """Number of steps that decide on the usual number of backward passes. The last step of an epoch may have fewer."""
 
-DETECTORS: Final = (
+Found = TypeVar("Found")
+
+
+def each_guarded(
+    *finds: Callable[[TrainingState], Found | None],
+) -> tuple[Callable[[TrainingState], Found | None], ...]:
+    """The same functions, each contained for itself: an error in one must not hide what the others find."""
+    return tuple(guarded(f"techniques: {find.__module__.rpartition('.')[2]}")(find) for find in finds)
+
+
+DETECTORS: Final = each_guarded(
     checkpointing.find,
     accumulation.find,
     mixed_precision.find,
@@ -77,7 +87,7 @@ DETECTORS: Final = (
     quantization.find,
     engine.find,
 )
-PITFALLS: Final = (
+PITFALLS: Final = each_guarded(
     small_pitfalls.closure,
     small_pitfalls.no_gradient,
     small_pitfalls.use_reentrant,

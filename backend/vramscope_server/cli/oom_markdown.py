@@ -1,6 +1,6 @@
 """``vramscope oom RUN --markdown``: an out-of-memory error as text for an issue or a chat.
 
-It has no host name, no command line and no configuration, and of a path the last three parts.
+It has no host name, no arguments of a command line and no configuration, and of a path the last three parts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from vramscope.protocol.gpu_backend import software
+from vramscope.protocol.other_process import name_words
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.oom import OomExplained
+from vramscope_server.answers.other_processes import OtherProcessAtError
 from vramscope_server.cli.format import plain
 
 ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
@@ -19,6 +21,7 @@ MOST_ROWS: Final = 8
 MOST_FRAMES: Final = 5
 MOST_PARTS: Final = 3
 """Parts of a path that are shown: the file and the folders around it."""
+_INTERPRETER: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed)$")
 _PATH: Final = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:|`\"'<>]+){3,}")
 
 
@@ -67,6 +70,13 @@ def _lines(error: OomExplained, torch: str | None, hip: str | None) -> Iterator[
         sites = [site for site in error["by_site"] if site["file"]][:MOST_ROWS]
         rows = [(f"`{_code(site['file'] or '')}:{site['line']}`", amount(site["bytes"])) for site in sites]
         yield from _table(("line", "size"), rows)
+    if error["neighbours"]:
+        yield "**Other processes on the device**"
+        yield ""
+        others = [
+            (_text(_process(row)), amount(row["used_bytes"], "unknown"), _before(row)) for row in error["neighbours"]
+        ]
+        yield from _table(("process", "size", "before"), others[:MOST_ROWS])
     if error["leaks"]:
         yield "**Retained from earlier steps**"
         yield ""
@@ -87,6 +97,25 @@ def _lines(error: OomExplained, torch: str | None, hip: str | None) -> Iterator[
         yield "```"
         yield ""
     yield "Explained by vramscope."
+
+
+def _process(row: OtherProcessAtError) -> str:
+    """A process by program, job and container: its arguments and its user are left out."""
+    program = " ".join(re.split(r"[/\\]", word)[-1] for word in _program(row["command"] or ""))
+    return name_words(row["pid"], program or None, None, row["container"], row["manager"], row["job"], row["pod"])
+
+
+def _program(command: str) -> list[str]:
+    """Program and, where that is an interpreter, the script: ``["python", "train.py"]``."""
+    first, *rest = command.split() or [""]
+    script = rest[0] if rest and not rest[0].startswith("-") and _INTERPRETER.search(first) else ""
+    return [word for word in (first, script) if word]
+
+
+def _before(row: OtherProcessAtError) -> str:
+    if row["before_bytes"] is None or row["before_seconds"] is None:
+        return "unknown"
+    return f"{amount(row['before_bytes'])}, {count(row['before_seconds'])} s earlier"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -11,11 +11,13 @@ from vramscope_server.analysis.number_format import amount
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
+from vramscope_server.answers.other_processes import OtherProcessAtError
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.client import address, ask, path_of
 from vramscope_server.cli.coding_agents.quoted import NOTICE, quoted, said
-from vramscope_server.cli.oom import explained
+from vramscope_server.cli.format import process_name
+from vramscope_server.cli.oom import MOST_OTHERS, explained
 from vramscope_server.cli.trace_source import newest_recording
 
 MOST_LEAKS: Final = 8
@@ -284,10 +286,21 @@ def out_of_memory(server: str, run: str) -> OutOfMemory | None:
             "line_to_change": {**_place(culprit["file"], culprit["line"], None), "module": quoted(culprit["module"])},
             "stack": [_place(frame["file"], frame["line"], frame["function"]) for frame in own[:MOST_FRAMES]],
             "leaks": [_named_leak(leak) for leak in error["leaks"][:MOST_LEAKS]],
+            "other_processes": [_other_process(row) for row in (error["neighbours"] or [])[:MOST_OTHERS]],
             "message": quoted(error["text"], 1_200),
         },
         page=f"{address(server)}/runs/{error['run_id']}/oom",
     )
+
+
+def _other_process(row: OtherProcessAtError) -> dict[str, Any]:
+    """Another process on the device. Its name comes from its command line."""
+    return {
+        "name": quoted(process_name(row)),
+        "bytes": row["used_bytes"],
+        "bytes_before": row["before_bytes"],
+        "seconds_before": row["before_seconds"],
+    }
 
 
 def anatomy(server: str, run: str) -> Anatomy:
