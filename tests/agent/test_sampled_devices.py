@@ -27,3 +27,24 @@ def test_a_training_before_its_first_step(
     sampler = Sampler(interval_ms=100, clock=clock, ring=Ring(100), on_devices=watched.append)
     assert sampler._is_cpu_training() is is_cpu
     assert watched == ([(-1,)] if is_cpu else [])
+
+
+def test_later_on_finished_steps_are_carried_less_often_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUICK_S", 0.0)
+    monkeypatch.setattr(module, "CARRY_EVERY_S", 3600.0)
+    carried: list[int] = []
+    clock = StepClock()
+    sampler = Sampler(
+        interval_ms=100,
+        clock=clock,
+        ring=Ring(100),
+        on_devices=lambda devices: None,
+        on_steps=lambda steps: carried.extend(step.number for step in steps),
+    )
+    for _ in range(3):
+        clock.end_step()
+        sampler._tick()
+    assert carried == [1], "the others wait"
+    assert [step.number for step in clock.untaken()] == [2, 3]
+    sampler.stop()
+    assert carried == [1, 2, 3]

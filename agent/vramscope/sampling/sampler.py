@@ -26,6 +26,10 @@ from vramscope.transport.ring import Ring
 
 OVERHEAD_EVERY_S = 5.0
 FIND_DEVICES_EVERY_S = 1.0
+QUICK_S = 10.0
+"""Time after the start in which finished steps are carried with each sample, as the sender is quick then, too."""
+CARRY_EVERY_S = 0.5
+"""Afterwards. Packing many rows at once takes less than half the time."""
 NVML_SHARE = 0.1
 """Maximum share of the time for NVML. A slow device is read less often than once per interval."""
 
@@ -76,6 +80,8 @@ class Sampler:
         self._read_nvml_from = 0.0
         self._find_devices_from = 0.0
         self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
+        self._quick_until = time.monotonic() + QUICK_S
+        self._carry_from = 0.0
         self._wall_offset_ns = time.time_ns() - time.perf_counter_ns()
         self._before_ns = time.perf_counter_ns()
         self._finding_devices = threading.Lock()
@@ -159,9 +165,11 @@ class Sampler:
                 self._ring.put(self._sample(device, stats, readings.get(device, NOT_KNOWN), read_ns))
         elif self._is_cpu_training():
             self._ring.put(self._sample(series.CPU, None, NOT_KNOWN, time.perf_counter_ns()))
-        self._carry_steps()
-        self.at_ticks()
         now = time.monotonic()
+        if now >= self._carry_from or self._stop.is_set():
+            self._carry_from = now + (0.0 if now < self._quick_until else CARRY_EVERY_S)
+            self._carry_steps()
+        self.at_ticks()
         if now >= self._overhead_from:
             taken = self.cpu_seconds()
             self._clock.threads_take((taken - self._taken_before) / (now - self._overhead_from + OVERHEAD_EVERY_S))
