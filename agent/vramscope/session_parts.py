@@ -34,7 +34,7 @@ from vramscope.process.notices import Notice
 from vramscope.process.redaction import Secrets
 from vramscope.profiler.plan import ProfilePlan
 from vramscope.profiler.recorder import ProfileRecorder
-from vramscope.protocol import messages
+from vramscope.protocol import messages, series
 from vramscope.recording.recorder import WindowRecorder
 from vramscope.sampling.end_summary import EndState, print_summary
 from vramscope.sampling.highest_step import HighestSteps
@@ -275,7 +275,8 @@ class SessionParts:
                 self._highest.put_tails(tails)
                 findings = None if self._techniques is None else self._techniques.findings
                 survived, failed = 0 if self._oom is None else self._oom.survived, error_type is not None
-                state = EndState(self._highest.highest(), self._newest_scan, findings, rises, survived, failed)
+                steps = self._clock.step if self._devices == (series.CPU,) else 0
+                state = EndState(self._highest.highest(), self._newest_scan, findings, rises, survived, failed, steps)
                 print_summary(state, self.url, self._job.rank if self._job.world_size > 1 else None)
         if self._sender.close(self._settings.close_timeout_s):
             self._mirror.add_post_mortem(self._settings, self.run_id)
@@ -295,10 +296,9 @@ class SessionParts:
         self.live = False
         self._ring.after_fork_in_child()
         self._sender.after_fork_in_child()
-        if self._recorder is not None:
-            self._recorder.after_fork_in_child()
-        if self._profiler is not None:
-            self._profiler.after_fork_in_child()
+        for part in (self._recorder, self._profiler):
+            if part is not None:
+                part.after_fork_in_child()
         self._hooks.remove()
 
     def failing(self, fault: BaseException) -> None:

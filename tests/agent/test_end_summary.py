@@ -192,7 +192,20 @@ def test_one_of_several_ranks_says_which_it_is(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_a_run_without_a_gpu_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_on_the_cpu_has_a_summary_of_what_is_known_there(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = leak("growing", "history", held_bytes=9 * MIB, peak_effect_bytes=None)
+    state = ended(highest=None, scan=scan(kept), cpu_steps=1200)
+    print_summary(state, "http://server/runs/r", rank=None)
+    first, *rest = capsys.readouterr().err.splitlines()
+    start = "vramscope: 1,200 steps on the CPU, where PyTorch does not count memory. The process had at most "
+    assert first.startswith(start) and first.endswith(" of the host's memory.")
+    assert rest[0] == "vramscope: 1 leak found: history retains 9.00 MiB."
+    assert rest[-1] == "vramscope: Details: http://server/runs/r"
+    never_scanned = msgspec.structs.replace(scan(), tensors=0)
+    assert problem_lines(state._replace(scan=never_scanned)) == [], "GPU memory says nothing about such a training"
+
+
+def test_a_run_without_a_step_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(ended(highest=None), "http://server/runs/r", rank=None)
     assert capsys.readouterr().err == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,3 +99,13 @@ def _begin_of(path: str) -> bytes:
         return os.read(file, 4096)
     finally:
         os.close(file)
+
+
+def highest_resident_bytes() -> int | None:
+    """Return the most memory that this process has had so far; None on a system that does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from vramscope.memory.host import highest_resident_bytes
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
@@ -43,19 +44,22 @@ class EndState(NamedTuple):
     survived: int
     """Number of out-of-memory errors that the program caught."""
     failed: bool
+    cpu_steps: int = 0
+    """Number of steps of a training on the CPU; 0 on a GPU, and where the device is unknown."""
 
 
 def print_summary(state: EndState, url: str, rank: int | None) -> None:
     """Print two to six lines: the peak, the problems, the first change to try, and the address of the run.
 
-    Nothing is printed for a run without a step on a GPU. ``rank`` is None if there is only one rank.
+    Nothing is printed for a run without a step. ``rank`` is None if there is only one rank.
     """
-    if state.highest is None or not terminal.speaks_for_host():
+    highest = state.highest
+    if (highest is None and not state.cpu_steps) or not terminal.speaks_for_host():
         return
     of_rank = "" if rank is None else f"Rank {rank}: "
-    peak_bytes = state.highest.allocated_bytes
+    peak_bytes = 0 if highest is None else highest.allocated_bytes
     lines = [
-        peak_line(state.highest, _total_bytes(state.highest.device)),
+        cpu_line(state.cpu_steps) if highest is None else peak_line(highest, _total_bytes(highest.device)),
         *problem_lines(state),
         change_line(state.scan, state.findings or (), peak_bytes),
     ]
@@ -119,6 +123,16 @@ def peak_line(highest: HighestStep, total_bytes: int | None) -> str:
     return f"{peak}, {when}{phase}.{_parts(highest)}"
 
 
+def cpu_line(steps: int) -> str:
+    """Return what is known of the memory of a training on the CPU: the process's own, by the system's count."""
+    resident_bytes = highest_resident_bytes()
+    process = (
+        "" if resident_bytes is None else f" The process had at most {amount(resident_bytes)} of the host's memory."
+    )
+    many = "1 step" if steps == 1 else f"{steps:,} steps"
+    return f"{many} on the CPU, where PyTorch does not count memory.{process}"
+
+
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:
     """Return the number of leaks and the largest one, or that a complete scan found none.
 
@@ -133,7 +147,7 @@ def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = Fals
     if leaks:
         found = "1 leak found" if len(leaks) == 1 else f"{len(leaks):,} leaks found, the largest"
         return f"{found}: {leaks[0].name} retains {amount(leaks[0].held_bytes)}."
-    unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks)
+    unsure = rises or scan.not_scanned or len(on_device) < len(scan.leaks) or not (peak_bytes or was_needed(scan))
     none = "" if unsure else _no_leak(scan) + _filling(scan)
     return " ".join(filter(None, [none, *(_held(leak) for leak in findings[:1])]))
 
