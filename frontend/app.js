@@ -1,19 +1,17 @@
 /**
- * Starts the pages. Preloads all scripts: otherwise modules arrive one import level after the other, and Plotly.js, the
- * largest file, comes last.
+ * Starts the pages. The server's document preloads the modules of the page that was asked for; those of the other pages
+ * follow when this one has been drawn, so that a change of the tab need not wait for them.
  */
 
-if (/^\/(runs\/.|compare)/.test(location.pathname)) {
-  // Plotly.js is the largest file. It downloads in parallel and runs only after the charts have requested their data
-  // (charts/plotly.js).
-  preload({ rel: "preload", as: "script", href: document.querySelector('meta[name="plotly-src"]').content });
-}
-
-const { imports } = JSON.parse(document.querySelector('script[type="importmap"]').textContent);
-for (const href of Object.values(imports)) preload({ rel: "modulepreload", href });
+const OTHERS_AFTER_MS = 2_000;
 
 import("vramscope/frame.js");
 
-function preload(attributes) {
-  document.head.append(Object.assign(document.createElement("link"), attributes));
+addEventListener("load", () => setTimeout(() => requestIdleCallback(preloadOthers), OTHERS_AFTER_MS));
+
+function preloadOthers() {
+  const { imports } = JSON.parse(document.querySelector('script[type="importmap"]').textContent);
+  const present = new Set([...document.querySelectorAll("link[rel=modulepreload]")].map((link) => link.getAttribute("href")));
+  for (const href of Object.values(imports))
+    if (!present.has(href)) document.head.append(Object.assign(document.createElement("link"), { rel: "modulepreload", href }));
 }

@@ -1,8 +1,8 @@
 """Serves the pages: plain files, each under a URL with a hash of its content, so that browsers may cache it for ever.
 
 ``index.html`` has two placeholders: ``<!-- importmap -->`` (each ``frontend/**/*.js`` becomes importable as
-``vramscope/<path>``, and app.js is started) and ``<!-- styles -->``. Plotly.js comes from the installed plotly wheel:
-Python and page always draw with the same version.
+``vramscope/<path>``, app.js is started, and the modules of the page are preloaded) and ``<!-- styles -->`` (all styles,
+joined). Plotly.js comes from the installed plotly wheel: Python and page always draw with the same version.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 
 from vramscope_server.api.problems import NotFound
+from vramscope_server.page_modules import imports_of, modules_of
 from vramscope_server.request_checks import CSP
 
 log = logging.getLogger("vramscope_server.pages")
@@ -38,6 +39,9 @@ _TYPES: Final = {
     ".json": "application/json",
     ".txt": "text/plain; charset=utf-8",
 }
+_PRELOADS: Final = "<!-- preloads -->"
+_CHART: Final = "chart.js"
+"""Module of a chart. A page that imports it needs Plotly.js."""
 _COMPRESSED: Final = (".js", ".css", ".svg", ".json", ".txt")
 _NOTHING_THERE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>vramscope</title><h1>vramscope</h1>"
@@ -63,7 +67,8 @@ class Pages:
         self._by_url: dict[str, _Asset] = {}
         self._by_name: dict[str, _Asset] = {}
         self._lock = threading.Lock()
-        self._index: tuple[bytes, str] | None = None
+        self._index: tuple[str, str] | None = None
+        self._imports: dict[str, list[str]] = {}
         self._plotly = _plotly_file()
         self.plotly_js_version = _plotly_js_version(self._plotly)
         if self._plotly is not None:
@@ -103,45 +108,65 @@ class Pages:
         asset = _Asset(path, path.stat().st_mtime_ns, body, kind, url)
         self._by_name[name] = self._by_url[url] = asset
 
-    def _build_index(self) -> tuple[bytes, str]:
+    def _build_index(self) -> tuple[str, str]:
         index = self._by_name.get("index.html")
         if index is None:
-            return _NOTHING_THERE.encode(), CSP.format(scripts="")
+            return _NOTHING_THERE, CSP.format(scripts="")
         modules = {
             f"vramscope/{name}": asset.url
             for name, asset in self._by_name.items()
             if name.endswith(".js") and name != "plotly.min.js"
         }
+        self._imports = {
+            name: imports_of(self._by_name[name].body.decode())
+            for name in (module.removeprefix("vramscope/") for module in modules)
+        }
         importmap = json.dumps({"imports": modules}, indent=0)
         digest = base64.b64encode(hashlib.sha256(importmap.encode()).digest()).decode()
-        head = [f'<script type="importmap">{importmap}</script>']
+        head = [f'<script type="importmap">{importmap}</script>', _PRELOADS]  # a map behind a preload would not count
         if "plotly.min.js" in self._by_name:
             head.append(f'<meta name="plotly-src" content="{html.escape(self._by_name["plotly.min.js"].url)}">')
         if "app.js" in self._by_name:
             head.append(f'<script type="module" src="{html.escape(self._by_name["app.js"].url)}"></script>')
-        styles = [
-            f'<link rel="stylesheet" href="{html.escape(asset.url)}">'
-            for name, asset in _in_order(self._by_name)
-            if name.endswith(".css")
-        ]
         page = (
             index.body.decode()
             .replace("<!-- importmap -->", "\n".join(head))
-            .replace("<!-- styles -->", "\n".join(styles))
+            .replace("<!-- styles -->", self._joined_styles())
         )
-        return page.encode(), CSP.format(scripts=f" 'sha256-{digest}'")
+        return page, CSP.format(scripts=f" 'sha256-{digest}'")
+
+    def _joined_styles(self) -> str:
+        """The link of one file with all styles."""
+        sheets = [asset for name, asset in _in_order(self._by_name) if name.endswith(".css")]
+        if not sheets:
+            return ""
+        body = b"\n".join(asset.body for asset in sheets)
+        url = f"/assets/styles-{hashlib.sha256(body).hexdigest()[:10]}.css"
+        newest = max(sheets, key=lambda asset: asset.mtime_ns)
+        self._by_url[url] = _Asset(newest.path, newest.mtime_ns, body, _TYPES[".css"], url)
+        return f'<link rel="stylesheet" href="{html.escape(url)}">'
+
+    def _preloads(self, path: str) -> str:
+        """Links of the files that the page at a path needs."""
+        names = modules_of(path, self._imports)
+        links = [f'<link rel="modulepreload" href="{html.escape(self._by_name[name].url)}">' for name in names]
+        if _CHART in names and (plotly := self._by_name.get("plotly.min.js")):
+            links.append(f'<link rel="preload" as="script" href="{html.escape(plotly.url)}">')
+        return "\n".join(links)
 
     def _compress_all(self) -> None:
         for asset in list(self._by_name.values()):
             _compress(asset)
 
-    def index(self) -> Response:
-        """The one page of all routes; it is revalidated, its parts are not."""
+    def index(self, path: str = "") -> Response:
+        """The one page of all routes, with the preloads of one. It is revalidated; its parts are not."""
         self.refresh()
         assert self._index is not None
-        body, csp = self._index
+        page, csp = self._index
         headers = {"Cache-Control": "no-cache", "Content-Security-Policy": csp}
-        return Response(body, headers=headers, media_type="text/html; charset=utf-8")
+        return Response(
+            page.replace(_PRELOADS, self._preloads(path)), headers=headers, media_type="text/html; charset=utf-8"
+        )
 
     def asset(self, request: Request, path: str) -> Response:
         """A file, by its hashed URL (cached for ever) or by its plain name (revalidated). Raises NotFound."""
@@ -238,4 +263,4 @@ def install(app: FastAPI, pages: Pages) -> None:
             raise NotFound(
                 f"There is no call /{path[:200]}; /api/v1/docs lists them.", seen=f"/{path[:200]}", suggestions=[]
             )
-        return pages.index()
+        return pages.index(path)

@@ -139,9 +139,11 @@ class MemoryPage extends RunPage {
       h("div", { class: "panels" }, others, techniques, who, events),
     );
     this.drawAll();
+    this.charts.loadFirst();
     this.fetchLast();
     this.fetchLeaks();
     this.map.load();
+    this.findBaseline();
     this.timers.push(
       setInterval(() => this.running && (this.charts.get("phases").reload(), this.map.load()), SUMMARY_EVERY_MS),
       setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
@@ -282,7 +284,6 @@ class MemoryPage extends RunPage {
 
   drawAll() {
     this.drawHead();
-    if (this.baseline.row === undefined) this.findBaseline();
     fill(
       this.parts.ended,
       endBanner(this.run),

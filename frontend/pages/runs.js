@@ -1,7 +1,7 @@
 /** List of runs: the memory of each, against its baseline and the capacity of its device. */
 
 import { api } from "vramscope/api.js";
-import { loadPlotly } from "vramscope/chart.js";
+import { loadPlotly } from "vramscope/charts/plotly.js";
 import { arrangeChildren, download, fill, h } from "vramscope/dom.js";
 import { ago, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";

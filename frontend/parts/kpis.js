@@ -11,9 +11,12 @@ import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "process_rss_bytes"];
 /** Cells of a device. Those of the CPU are "resident", "step", "alerts" and "cost". */
 const OF_A_DEVICE = ["allocated", "reserved", "peak", "headroom", "fragmentation"];
+const DRAW_EVERY_MS = 250;
 const LAST_SECONDS = 60; // length of the last part of the run that is searched for newest values
 
 export class Kpis {
+  drawnAt = -Infinity; // by live rows
+
   constructor(run) {
     this.run = run;
     this.now = {};
@@ -97,11 +100,15 @@ export class Kpis {
       const value = columns[name]?.at(-1);
       if (value !== undefined) this.now[name] = isKnown(value) && value >= 0 ? value : null;
     }
-    if (this.waiting) return;
-    this.waiting = setTimeout(() => {
-      this.waiting = null;
-      this.draw();
-    }, 250);
+    // at once, and then at most every 250 ms
+    this.waiting ??= setTimeout(
+      () => {
+        this.waiting = null;
+        this.drawnAt = performance.now();
+        this.draw();
+      },
+      Math.max(0, this.drawnAt + DRAW_EVERY_MS - performance.now()),
+    );
   }
 
   draw() {

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from running import RunningServer
 
+from vramscope_server.page_modules import imports_of
 from vramscope_server.pages import Pages, parsed_once
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
@@ -48,10 +49,13 @@ def test_the_import_map_is_allowed_by_its_hash_and_names_every_module(server: Ru
 
 def test_styles_and_plotly_are_where_the_index_says(server: RunningServer) -> None:
     page = server.http.get(f"{server.url}/").text
-    styles = re.findall(r'<link rel="stylesheet" href="([^"]+)">', page)
-    assert len(styles) == len(list(FRONTEND.rglob("*.css")))
-    for url in styles:
-        assert server.http.get(f"{server.url}{url}").headers["content-type"].startswith("text/css")
+    [styles] = re.findall(r'<link rel="stylesheet" href="([^"]+)">', page)
+    sheet = server.http.get(f"{server.url}{styles}")
+    assert sheet.headers["content-type"].startswith("text/css")
+    assert "immutable" in sheet.headers["cache-control"]
+    for file in FRONTEND.rglob("*.css"):
+        assert file.read_text() in sheet.text, file.name
+    assert sheet.text.startswith((FRONTEND / "styles" / "tokens.css").read_text())
     plotly = re.search(r'<meta name="plotly-src" content="([^"]+)">', page)
     assert plotly is not None
     assert plotly.group(1) == f"/assets/plotly-{server.get('/server')['plotly_js']}.min.js"
@@ -84,9 +88,47 @@ def test_an_edit_shows_at_the_next_reload(tmp_path: Path) -> None:
     (tmp_path / "new.css").write_text("body{}")
     after = bytes(pages.index().body)
     assert before != after
-    assert b"new-" in after
+    assert b"/assets/styles-" in after
     (tmp_path / "new.css").unlink()
-    assert b"new-" not in bytes(pages.index().body)
+    assert b"/assets/styles-" not in bytes(pages.index().body)
+
+
+@pytest.mark.parametrize(
+    ("path", "own", "of_others"),
+    [
+        ("/", "pages/runs.js", "pages/run.js"),
+        ("/runs/abc", "pages/run.js", "pages/leaks.js"),
+        ("/runs/abc/memory/", "pages/run.js", "pages/runs.js"),
+        ("/runs/abc/leaks", "pages/leaks.js", "pages/run.js"),
+        ("/snapshots/abc", "pages/snapshot.js", "pages/run.js"),
+        ("/runs/abc/no-such-tab", "pages/unknown.js", "chart.js"),
+        ("/no/such/page", "pages/unknown.js", "chart.js"),
+    ],
+)
+def test_a_page_preloads_its_own_modules_alone(server: RunningServer, path: str, own: str, of_others: str) -> None:
+    preloaded = re.findall(
+        r'<link rel="modulepreload" href="/assets/([^"]+)-\w{10}\.js">', server.http.get(f"{server.url}{path}").text
+    )
+    assert {"frame", own.removesuffix(".js")} <= set(preloaded)
+    assert of_others.removesuffix(".js") not in preloaded
+
+
+def test_plotly_is_preloaded_where_a_chart_waits_for_it(server: RunningServer) -> None:
+    for path, draws in {"/runs/abc": True, "/compare": True, "/runs": False, "/settings": False}.items():
+        assert ('<link rel="preload" as="script"' in server.http.get(f"{server.url}{path}").text) == draws, path
+
+
+def test_imports_are_read_from_statements_only() -> None:
+    source = """import { a } from "vramscope/a.js";
+import {
+  b,
+} from "vramscope/b.js";
+export { c } from "vramscope/c.js";
+import "vramscope/d.js";
+const later = () => import("vramscope/later.js");
+// see "vramscope/words.js"
+"""
+    assert imports_of(source) == ["a.js", "b.js", "c.js", "d.js"]
 
 
 def test_small_files_are_compressed_for_those_who_ask(server: RunningServer) -> None:
