@@ -63,7 +63,9 @@ def main(argv: Sequence[str]) -> int:
     if settings.disabled:
         terminal.say("VRAMSCOPE_DISABLED is set; the command runs without the agent")
     elif "VRAMSCOPE_RUN_ID" in environment and not unsendable:
-        terminal.say(f"this run will appear at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
+        run = environment["VRAMSCOPE_RUN_ID"]
+        terminal.say(f"this run will appear at {settings.server}/runs/{run}")
+        environment[terminal.ANNOUNCED] = run
     return _exec(command, environment)
 
 

@@ -215,8 +215,8 @@ class SessionParts:
         watch_forks(self)
         self.live = True
         if sends:
-            ended = "" if before is None else f" (run '{before.name}' has ended)"
-            terminal.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
+            watching = f"watching run '{self.name}'" + ("" if before is None else f" (run '{before.name}' has ended)")
+            terminal.say_once(f"attached {self.run_id}", watching + terminal.address(self.run_id, self.url))
 
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:

@@ -91,7 +91,11 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
     assert (session.project, session.name, session.tags) == ("my project", "my run", ["a", "b"])
     assert session.command[-2:] == ["--lr", "--project"]
     [run] = {batch.run for batch in collector.batches}
-    assert f"vramscope: this run will appear at {collector.url}/runs/{run}\n" in done.stderr
+    assert (
+        f"vramscope: this run will appear at {collector.url}/runs/{run}\nvramscope: watching run 'my run'\n"
+        in done.stderr
+    )
+    assert done.stderr.count(f"/runs/{run}") == 1, "the address is printed once"
     steps = sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps")
     assert steps == 5, "the first step counts too"
     assert isinstance(collector.messages[-1], messages.Ended)

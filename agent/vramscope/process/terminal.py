@@ -12,6 +12,8 @@ import sys
 from typing import Final
 
 PREFIX: Final = "vramscope: "
+ANNOUNCED: Final = "VRAMSCOPE_ANNOUNCED"
+"""Environment variable: id of the run whose address ``vramscope run`` has printed. The agent does not repeat it."""
 
 _printed: dict[tuple[int, str], object] = {}
 
@@ -43,6 +45,11 @@ def say_once(key: str, text: str, *, every_rank: bool = False) -> None:
     # forked child prints its own messages.
     if _printed.setdefault((os.getpid(), key), own_entry) is own_entry:
         say(text)
+
+
+def address(run_id: str, url: str) -> str:
+    """Return ``: URL`` for the end of a line, or nothing if ``vramscope run`` has printed the address of this run."""
+    return "" if os.environ.get(ANNOUNCED) == run_id else f": {url}"
 
 
 def speaks_for_host() -> bool:
