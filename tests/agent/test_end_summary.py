@@ -81,7 +81,7 @@ def test_what_was_not_measured_is_left_out() -> None:
     ("of", "line"),
     [
         pytest.param(None, "", id="never scanned"),
-        pytest.param(scan(), "No leak found at the last scan (step 9).", id="none"),
+        pytest.param(scan(), "No leak found up to step 9, the last one scanned.", id="none"),
         pytest.param(
             msgspec.structs.replace(scan(), tensors=0),
             "No sign of a leak: GPU memory after step 9 was no higher than after the second step.",
@@ -97,16 +97,18 @@ def test_what_was_not_measured_is_left_out() -> None:
             id="two",
         ),
         pytest.param(
-            scan(leak("overlap", "loss", peak_effect_bytes=MIB)), "No leak found at the last scan (step 9).", id="note"
+            scan(leak("overlap", "loss", peak_effect_bytes=MIB)),
+            "No leak found up to step 9, the last one scanned.",
+            id="note",
         ),
         pytest.param(
             scan(leak("overlap", "out", held_bytes=6 * MIB, peak_effect_bytes=6 * MIB)),
-            "No leak found at the last scan (step 9). out retains 6.00 MiB longer than needed.",
+            "No leak found up to step 9, the last one scanned. out retains 6.00 MiB longer than needed.",
             id="overlap",
         ),
         pytest.param(
             scan(leak("tensor-growth", "all_preds", held_bytes=40 * MIB, emptied_after=20)),
-            "No leak found at the last scan (step 9). all_preds retains up to 40.0 MiB until it is emptied.",
+            "No leak found up to step 9, the last one scanned. all_preds retains up to 40.0 MiB until it is emptied.",
             id="emptied",
         ),
     ],
@@ -118,19 +120,22 @@ def test_leaks_are_counted_as_on_the_pages(of: messages.Scan | None, line: str) 
 @pytest.mark.parametrize(
     ("changes", "lines"),
     [
-        pytest.param({}, ["No leak found at the last scan (step 9). No other problems found."], id="nothing"),
-        pytest.param({"findings": None}, ["No leak found at the last scan (step 9)."], id="pitfalls unknown"),
-        pytest.param({"failed": True}, ["No leak found at the last scan (step 9)."], id="failed"),
+        pytest.param({}, ["No leak found up to step 9, the last one scanned. No other problems found."], id="nothing"),
+        pytest.param({"findings": None}, ["No leak found up to step 9, the last one scanned."], id="pitfalls unknown"),
+        pytest.param({"failed": True}, ["No leak found up to step 9, the last one scanned."], id="failed"),
         pytest.param({"scan": None}, [], id="never scanned"),
         pytest.param({"rises": True}, [], id="memory rises"),
         pytest.param(
             {"survived": 2},
-            ["The program survived 2 out-of-memory errors.", "No leak found at the last scan (step 9)."],
+            ["The program survived 2 out-of-memory errors.", "No leak found up to step 9, the last one scanned."],
             id="survived",
         ),
         pytest.param(
             {"findings": [EVAL_MODE, EVAL_MODE]},
-            ["Finding (1 more on the page): Nothing was recomputed.", "No leak found at the last scan (step 9)."],
+            [
+                "Finding (1 more on the page): Nothing was recomputed.",
+                "No leak found up to step 9, the last one scanned.",
+            ],
             id="pitfalls",
         ),
     ],
@@ -188,7 +193,7 @@ def test_one_of_several_ranks_says_which_it_is(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert (
         "vramscope: Rank 0: Peak: 10.0 MiB" in said
-        and "vramscope: Rank 0: No leak found at the last scan (step 9). No other" in said
+        and "vramscope: Rank 0: No leak found up to step 9, the last one scanned. No other" in said
     )
 
 
@@ -247,8 +252,8 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
     )
     lines = problem_lines(ended(scan=scan(filling=[filling])))
     assert lines == [
-        "No leak found at the last scan (step 9). cache.entries (train.py:7) had grown to 3.00 MiB by then; whether it has a "
-        "bound is unknown."
+        "No leak found up to step 9, the last one scanned. cache.entries (train.py:7) had grown to 3.00 MiB by then; "
+        "whether it has a bound is unknown."
     ]
     assert leak_line(scan(filling=[filling]), GIB, rises=True) == ""
     why = [messages.Transition(state="suspected", reason="slows-down", step=9)]

@@ -20,7 +20,7 @@ WORDS: Final = {
     "workspaces": "cuBLAS workspaces",
 }
 """Texts of categories that differ from their names."""
-NO_LEAK: Final = "No leak found at the last scan (step {step:,})."
+NO_LEAK: Final = "No leak found up to step {step:,}, the last one scanned."
 NO_SIGN: Final = "No sign of a leak: GPU memory after step {step:,} was no higher than after the second step."
 """Text if no scan was made, because there was no reason for one."""
 MIN_SHARE: Final = 0.05
