@@ -31,8 +31,8 @@ const CODE = {
  *
  * framework  framework of the run, as the server names it
  */
-export function remedyCode({ what, conf, technique, micro_batches: parts }, framework) {
-  if (conf !== null) return `export ${what?.endsWith(`=${conf}`) ? what : `PYTORCH_CUDA_ALLOC_CONF=${conf}`}`; // CUDA's or HIP's
+export function remedyCode({ variable, conf, technique, micro_batches: parts }, framework) {
+  if (conf !== null) return `export ${variable}=${conf}`;
   if (technique === "gradient_accumulation" && !(parts > 1)) return null;
   const code = CODE[technique]?.[framework] ?? CODE[technique]?.[""];
   return code ? code(parts) : null;

@@ -39,7 +39,7 @@ def call(loaded: Any) -> Any:
 
 
 def remedy(**known: Any) -> dict[str, Any]:
-    return {"conf": None, "technique": None, "micro_batches": None, **known}
+    return {"variable": None, "conf": None, "technique": None, "micro_batches": None, **known}
 
 
 @pytest.mark.parametrize("framework", ["loop", "huggingface", "lightning", "accelerate", None, "unheard of"])
@@ -56,10 +56,10 @@ def test_code_of_remedies_is_python(call: Any, framework: str | None) -> None:
         assert parts is None or str(parts) in code
     assert call("parts/remedy_code", "remedyCode", remedy(technique="gradient_accumulation"), framework) is None
     assert call("parts/remedy_code", "remedyCode", remedy(technique="batch"), framework) is None
-    conf = remedy(technique="allocator", conf="expandable_segments:True")
+    conf = remedy(technique="allocator", variable="PYTORCH_CUDA_ALLOC_CONF", conf="expandable_segments:True")
     line = call("parts/remedy_code", "remedyCode", conf, framework)
     assert line == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-    on_rocm = {**conf, "what": "PYTORCH_ALLOC_CONF=expandable_segments:True"}
+    on_rocm = {**conf, "variable": "PYTORCH_ALLOC_CONF"}
     line = call("parts/remedy_code", "remedyCode", on_rocm, framework)
     assert line == "export PYTORCH_ALLOC_CONF=expandable_segments:True"
 

@@ -89,8 +89,10 @@ class RemedyRow(TypedDict):
     """Cost of the change."""
     rank: int
     """Effort for the user: 0 is an environment variable, 9 another device."""
+    variable: str | None
+    """Environment variable of the allocator: `PYTORCH_CUDA_ALLOC_CONF`, or that of PyTorch for ROCm."""
     conf: str | None
-    """Value of `PYTORCH_CUDA_ALLOC_CONF`."""
+    """Value of `variable`."""
     technique: str | None
     """Technique, as in the wire contract."""
     micro_batches: int | None

@@ -217,6 +217,7 @@ def _remedy(remedy: Remedy) -> RemedyRow:
         "source_words": remedy.source_words,
         "cost": remedy.cost,
         "rank": remedy.rank,
+        "variable": remedy.variable,
         "conf": remedy.conf,
         "technique": remedy.technique,
         "micro_batches": remedy.micro_batches,

@@ -34,6 +34,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             source_words="replay of the recording up to the error; what would have followed is not in it",
             cost=cost,
             rank=rank,
+            variable=variable,
             conf=result.conf,
             technique="allocator",
         )
@@ -47,6 +48,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             source_words=f"at most all free blocks; {missing}",
             cost="almost none",
             rank=0,
+            variable=variable,
             conf=EXPANDABLE,
             technique="allocator",
         )

@@ -31,8 +31,9 @@ class Remedy:
     cost: str
     rank: int
     """Effort for the user, from 0 (an environment variable) to 9 (another device)."""
+    variable: str | None = None
+    """Environment variable of the allocator's settings, of which ``conf`` is the value."""
     conf: str | None = None
-    """Value of the variable with the allocator's settings."""
     technique: str | None = None
     """One of series.TECHNIQUES."""
     micro_batches: int | None = None
