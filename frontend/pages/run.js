@@ -2,6 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
+import { isKnown } from "vramscope/format.js";
 import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { Baseline } from "vramscope/parts/baseline.js";
@@ -86,6 +87,11 @@ class MemoryPage extends RunPage {
 
   places() {
     return placesOf(this.run);
+  }
+
+  /** Whether there is anything to draw in a chart. */
+  get hasSamples() {
+    return this.newestTime !== undefined || isKnown(this.run.window?.last_seconds);
   }
 
   get zero() {
@@ -194,6 +200,7 @@ class MemoryPage extends RunPage {
     if (message.event === "rows") {
       const { columns } = message.data;
       this.newestTime = Math.max(this.newestTime ?? 0, columns.time_seconds.at(-1));
+      if (this.charts.element.hidden) this.showCharts();
       if (columns.step) this.newestStep = Math.max(this.newestStep ?? 0, columns.step.at(-1));
     }
     super.onMessage(message);
@@ -321,7 +328,7 @@ class MemoryPage extends RunPage {
     this.put("verdict", verdictKey(run, this.leaks, this.place()), () => runVerdict(run, this.leaks, isOnCpu(this.place())));
     this.change.show(run);
     this.stack.show(run, this.place());
-    this.charts.hideUnknown(run, this.place());
+    this.showCharts();
     const drawn = this.put(
       "head",
       [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],
@@ -336,6 +343,11 @@ class MemoryPage extends RunPage {
         }),
     );
     if (drawn) this.drawAge();
+  }
+
+  showCharts() {
+    this.charts.hideUnknown(this.run, this.place());
+    this.parts.bar.hidden = this.charts.element.hidden;
   }
 
   drawViewBar() {

@@ -116,8 +116,6 @@ export class Kpis {
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
     const onCpu = Boolean(this.place && isOnCpu(this.place));
-    this.cells.resident.element.hidden = !onCpu;
-    for (const name of OF_A_DEVICE) this.cells[name].element.hidden = onCpu;
     const host = run.ranks.find((rank) => rank.rank === this.place?.rank)?.host_total_bytes;
     const resident = this.now.process_rss_bytes;
     setText(this.cells.resident.name, ended ? "Resident memory at the end" : "Resident memory now");
@@ -183,6 +181,17 @@ export class Kpis {
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
+    this.hideCells(onCpu);
+  }
+
+  /** Hides the cells of the other kind of device, and before the first step those that are not known yet. */
+  hideCells(onCpu) {
+    const isEarly = !(this.run.steps > 0);
+    for (const [name, { element, value }] of Object.entries(this.cells)) {
+      const isOfOther = name === "resident" ? !onCpu : onCpu && OF_A_DEVICE.includes(name);
+      element.hidden = isOfOther || (isEarly && value.classList.contains("unknown"));
+    }
+    this.element.hidden = Object.values(this.cells).every(({ element }) => element.hidden);
   }
 
   /** Draws the number of alerts. Its note has links and is drawn again only if it changed. */

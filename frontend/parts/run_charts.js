@@ -27,7 +27,7 @@ const CHARTS = [
   { name: "metrics", title: "Logged metrics", wide: true, only: logsMetrics },
   { name: "utilization", title: "GPU: utilization, power, temperature", only: onGpu },
   { name: "host", title: "Host memory" },
-  { name: "phases", title: "Phases of a step", summary: true, table: ["phases", "All steps"] },
+  { name: "phases", title: "Phases of a step", summary: true, only: (run) => run.steps > 0, table: ["phases", "All steps"] },
 ];
 /** Charts of samples. On a step axis live rows do not extend them: many samples share a step. */
 const OF_SAMPLES = ["processes", "utilization", "host"];
@@ -44,20 +44,22 @@ export class RunCharts {
       if (spec.wide) element.classList.add("wide");
       this.elements.set(spec.name, element);
     }
-    this.hideUnknown(page.run, page.place());
     const [first, ...others] = this.elements.values();
     this.element = h("div", { class: "charts of-a-run" }, first, page.map.element, others);
+    this.hideUnknown(page.run, page.place());
   }
 
   /** Fetches the first chart before it is known to be in sight. Call this before other requests: it takes longest to draw. */
   loadFirst() {
     const first = [...this.elements.values()].find((element) => !element.hidden);
+    if (this.element.hidden || !first) return;
     first.visible = true;
     first.reload();
   }
 
-  /** Hides the charts that have nothing to draw for this run and device. */
+  /** Hides the charts that have nothing to draw for this run and device: all of them while there is no sample. */
   hideUnknown(run, place) {
+    this.element.hidden = !this.page.hasSamples;
     for (const { name, only } of CHARTS)
       if (only) this.elements.get(name).hidden = !only(run, place) && !(name === "loss" && this.hasLoss);
   }

@@ -37,11 +37,34 @@ def test_a_run_before_its_first_step_says_what_it_waits_for(page: Any, own_serve
     verdict.get_by_text("Waiting for the first step.").wait_for()
     page.get_by_text("Not reported yet. The agent observes from step 2 on.").wait_for()
     assert page.locator(".peak-stack").is_hidden(), "there is no peak"
+    assert_nothing_is_called_unknown(page)
     assert_legible(page)
     rank.history(5)
     rank.client.close()
     verdict.get_by_text("So far: it fits").wait_for()
     page.locator(".peak-stack").get_by_text("allocated").first.wait_for()
+    page.locator("vs-chart[data-figure=stack][data-draws]").wait_for()
+    page.locator(".kpis [data-kpi=peak]").get_by_text("GiB").first.wait_for()
+
+
+def assert_nothing_is_called_unknown(page: Any) -> None:
+    """A page without data says so once, in its banner: no figure, chart or choice of a window repeats it."""
+    assert page.locator(".kpi .value.unknown").filter(visible=True).count() == 0
+    assert page.locator("vs-chart").filter(visible=True).count() == 0
+    assert page.locator(".view-bar").is_hidden()
+
+
+def test_a_run_that_failed_before_its_first_step_shows_its_error_alone(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="early", run="11ee000000000008"))
+    rank.post(rank.attached())
+    rank.finish("failed", ("FileNotFoundError", "No such file or directory: 'data/train.bin'"))
+    rank.client.close()
+    page.goto(f"{own.url}/runs/{rank.training.run}")
+    page.locator(".banner.bad").get_by_text("FileNotFoundError").wait_for()
+    page.get_by_role("heading", name="Environment").wait_for()
+    assert_nothing_is_called_unknown(page)
+    assert_legible(page)
 
 
 def test_a_run_that_ended_without_a_step_says_how_steps_are_found(page: Any, own_server: Any) -> None:
