@@ -23,11 +23,11 @@ const PARTS = [
   "bar",
   "verdict",
   "remedies",
+  "where",
   "ranks",
   "chart",
   "holders",
   "segments",
-  "where",
   "step",
 ];
 
@@ -146,7 +146,7 @@ class OomPage extends RunPage {
     fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
     this.drawFromRecording(error);
     this.drawSegments(error);
-    fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error), othersAtError(error)));
+    fill(parts.where, h("div", { class: "panels oom-where" }, stackPanel(error), words(error), othersAtError(error)));
     fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
 

@@ -146,7 +146,7 @@ function noLines({ by_site_words: why }) {
     "section",
     { class: "card", "data-sites": "unknown" },
     h("header", {}, h("h2", {}, "By line of code")),
-    h("p", { class: "pad muted" }, `unknown: ${why}`),
+    h("p", { class: "pad muted" }, why),
   );
 }
 
@@ -280,14 +280,7 @@ export function words({ message, settings, neighbours, techniques }) {
         "dl",
         { class: "facts" },
         fact("allocator settings", settings ? h("code", {}, settings) : "the defaults"),
-        fact(
-          "other processes",
-          neighbours === null
-            ? known("unknown")
-            : neighbours.length
-              ? neighbours.map((other) => `pid ${other.pid}: ${bytes(other.used_bytes)}`).join(", ")
-              : "none",
-        ),
+        !neighbours?.length && fact("other processes", neighbours === null ? known("unknown") : "none"), // else in a table
         techniques.length > 0 && fact("trained with", techniques.join(", ")),
       ),
     ),

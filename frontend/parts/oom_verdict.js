@@ -7,10 +7,10 @@ import { withCode } from "vramscope/parts/ui.js";
 import { EXPLAIN_LOG } from "vramscope/parts/welcome.js";
 
 export const CAUSES = {
-  weights: "The weights do not fit",
-  optimizer: "The optimizer state does not fit",
-  data: "Data fills the device",
-  activations: "The activations of this step do not fit",
+  weights: "Out of memory: weights",
+  optimizer: "Out of memory: optimizer",
+  data: "Out of memory: data on the device",
+  activations: "Out of memory: activations",
   fragmentation: "Fragmentation",
   leak: "A leak",
   other_process: "Another process uses the device",
@@ -53,6 +53,9 @@ const headingText = ({ cause, phase }) =>
     ? "The evaluation keeps results on the device"
     : (CAUSES[cause] ?? "Unknown cause");
 
+/** Whether the banner says what the other processes did. The table of them does where it does not. */
+export const namesOthers = ({ cause, neighbours_words: words }) => cause === "other_process" && Boolean(words);
+
 export function verdict(error) {
   const where = error.culprit.file ? `${error.culprit.file.split("/").at(-1)}:${error.culprit.line}` : null;
   const pieces = error.pieces;
@@ -67,7 +70,7 @@ export function verdict(error) {
       h("strong", {}, `${headingText(error)}.`),
       " ",
       h("span", {}, error.sentence),
-      error.cause === "other_process" && error.neighbours_words && h("span", {}, ` ${error.neighbours_words}`),
+      namesOthers(error) && h("span", {}, ` ${error.neighbours_words}`),
       error.survived && h("span", { class: "chip good" }, "the run survived it"),
     ),
     h(

@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { bytes, clock, isKnown } from "vramscope/format.js";
+import { namesOthers } from "vramscope/parts/oom_verdict.js";
 
 const MANAGERS = { slurm: "Slurm", kubernetes: "Kubernetes", torchrun: "torchrun", mpi: "MPI" };
 
@@ -73,7 +74,9 @@ export function othersPanel(run, place) {
 }
 
 /** Table on the page of an error: what each process had, and what it had up to a minute before. */
-export function othersAtError({ neighbours, neighbours_words: words }) {
+export function othersAtError(error) {
+  const { neighbours } = error;
+  const words = namesOthers(error) ? null : error.neighbours_words;
   if (!neighbours?.length) return null;
   const cellsOf = (row) => [
     h("td", { class: "number" }, bytes(row.used_bytes)),

@@ -95,7 +95,8 @@ def test_the_page_of_an_error_says_who_grew(page: Any, own_server: Any) -> None:
     panel.wait_for()
     text = panel.inner_text()
     said = f"Pid 7 (python {MARKUP}, user ada) grew: it had 2.00 GiB 60 seconds earlier, and now has 6.00 GiB."
-    assert said in text
+    assert said in page.locator(".verdict").inner_text()
+    assert said not in text, "one sentence is read once"
     assert "60 s earlier" in text
     assert "unknown" in panel.locator("tbody tr").nth(1).inner_text()
 
@@ -112,3 +113,16 @@ def test_the_answer_for_coding_agents_names_them_as_data_of_the_run(own_server: 
     (named,) = error["from_run"]["other_processes"]
     assert "pid 7 (python serve.py" in named["name"] and "\n" not in named["name"]
     assert (named["bytes"], named["bytes_before"], named["seconds_before"]) == (6 * GIB, GIB, 60)
+
+
+def test_the_table_of_a_run_fits_a_narrow_screen(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = Agent(run=new_id())
+    named = {"command": "python /home/ada/grpo/rollout.py --model meta-llama/Llama-3.1-8B", "user": "ada"}
+    send(server, training, training.samples(), report(7, 123 * GIB, **named), report(8, 999 << 20))
+    send(server, training, report(8, 0, ended=True))
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{training.run}/memory")
+    scroll = page.locator("[data-others] .scroll")
+    scroll.wait_for()
+    assert scroll.evaluate("(box) => box.scrollWidth - box.clientWidth") <= 0
