@@ -53,9 +53,9 @@ export class AdviceCard {
 /** Saving in words: bytes, else time, else batch size. */
 function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
-    return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
+    return `${evidence.at_most ? "up to " : ""}${bytes(saves)} less ${{ reserved: "reserved", run: "at the run's peak" }[evidence.of] ?? "at the peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
-  if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}−${seconds(most)} a step`;
+  if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}${seconds(most)} less per step`;
   if (isKnown(evidence.largest_batch_size)) return `batch of ${count(evidence.largest_batch_size)}`;
   return "no number";
 }

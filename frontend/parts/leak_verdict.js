@@ -1,7 +1,7 @@
 /** Verdict on a run's leaks, and its key figures. Retained bytes and the effect of a fix are separate figures. */
 
 import { h } from "vramscope/dom.js";
-import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
+import { ago, bytes, count, duration, graphs, isKnown, perStep, stepCount, UNKNOWN } from "vramscope/format.js";
 import { isNote } from "vramscope/parts/leaks_table.js";
 
 /** Forecasts beyond this many steps are not given as a number. */
@@ -125,12 +125,14 @@ const risesInJumps = (floor) => isKnown(floor.slope_bytes_per_step) && floor.gro
 
 function growthPerStep(floor) {
   if (risesInJumps(floor)) return "in jumps";
+  if (floor.growing === false) return "none found"; // the slope of the noise, of any sign, says nothing
   return isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN;
 }
 
 function slopeNote(floor) {
   if (!isKnown(floor.slope_bytes_per_step)) return "too few steps";
   if (risesInJumps(floor)) return "level between them";
+  if (floor.growing === false) return `over ${stepCount(floor.steps)}`;
   return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
 }
 

@@ -52,7 +52,7 @@ function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution
       withCode(what),
       caution && h("span", { class: "muted" }, ` ${caution}`),
     ),
-    isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, of ? `−${bytes(saves)} peak ${of}` : `saves ${bytes(saves)}`),
+    isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, of ? `${bytes(saves)} less peak ${of}` : `saves ${bytes(saves)}`),
     page && h("a", { class: "button small", href: `/runs/${encodeURIComponent(run)}${page}` }, BUTTONS[page]),
   ];
 }

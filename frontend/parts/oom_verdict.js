@@ -136,6 +136,9 @@ function cell(key, label, value, note) {
   );
 }
 
+/** Whether an out-of-memory error ended the run. Its record may be missing. */
+export const endedByOom = ({ error_type: type }) => /OutOfMemoryError$/.test(type ?? "");
+
 /** Banner for runs without a record of an error. */
 export function noErrors(run, list) {
   if (list.vanished) {
@@ -148,19 +151,19 @@ export function noErrors(run, list) {
     );
   }
   const coming = list.errors.some((error) => !error.whole);
-  const counted =
-    run.out_of_memory_count > 0 &&
-    "Out-of-memory errors were counted, but no record arrived: the process may have ended first. Run `vramscope sync` on its machine.";
+  const happened = endedByOom(run)
+    ? "The run ended with an out-of-memory error."
+    : run.out_of_memory_count > 0 && "Out-of-memory errors were counted.";
   return h(
     "div",
-    { class: `banner verdict ${counted ? "warn" : "quiet"}`, "data-cause": "none" },
-    h("strong", {}, coming ? "Receiving a record." : "No out-of-memory error."),
+    { class: `banner verdict ${happened ? "warn" : "quiet"}`, "data-cause": happened ? "unknown" : "none" },
+    h("strong", {}, coming ? "Receiving a record." : happened ? "No record arrived." : "No out-of-memory error."),
     " ",
     h(
       "span",
       {},
       withCode(
-        counted ||
+        (happened && `${happened} The process may have ended before it sent what it recorded: run \`vramscope sync\` on its machine.`) ||
         {
           running: "An error would be explained here within seconds.",
           lost: "None arrived before the connection was lost. If the process has ended, run `vramscope sync` on its machine.",
@@ -168,6 +171,11 @@ export function noErrors(run, list) {
         "This run did not run out of GPU memory.",
       ),
     ),
-    h("p", {}, "An error of a training that was not watched, from its log: ", h("code", {}, EXPLAIN_LOG)),
+    h(
+      "p",
+      {},
+      happened ? "Or explain it from its log: " : "An error of a training that was not watched, from its log: ",
+      h("code", {}, EXPLAIN_LOG),
+    ),
   );
 }

@@ -3,6 +3,7 @@
 import { h } from "vramscope/dom.js";
 import { ago, bytes, percent, seconds } from "vramscope/format.js";
 import { recordingWords } from "vramscope/parts/recording_bar.js";
+import { snippet, withCode } from "vramscope/parts/ui.js";
 
 /** Bar above a profile. `requested`: whether a profile was requested and has not arrived. */
 export function profileBar(profiles, { chosen, several, live, requested, onChoose, onRequest, onDelete }) {
@@ -107,12 +108,16 @@ export function nothingProfiled(run, profiles) {
   const words = coming
     ? "A profile is being received. It appears here when complete."
     : live
-      ? "“Profile the next steps” profiles two steps of this run. A run also profiles one step by itself once that costs less than 1 % of its time. In a short script, call session.profile() on the session that agent.attach() returns."
-      : "This run ended without a profile. A run profiles one step once that costs less than 1 % of its time, unless VRAMSCOPE_PROFILE=0. In a short script, call session.profile() on the session that agent.attach() returns.";
+      ? "“Profile the next steps” profiles two steps of this run. The agent also profiles one step once the run is long enough for it to cost less than 1 %."
+      : "This run ended without a profile. The agent profiles one step once the run is long enough for it to cost less than 1 %. `VRAMSCOPE_PROFILE=0` turns it off.";
   return h(
     "section",
     { class: "card empty" },
     h("h2", {}, coming ? "Receiving a profile" : "No profile"),
-    h("p", {}, words),
+    h("p", {}, withCode(words)),
+    !coming && [
+      h("p", { class: "or" }, "A script profiles its next two steps with:"),
+      h("div", { class: "narrow" }, snippet("session = agent.attach()\nsession.profile()")),
+    ],
   );
 }

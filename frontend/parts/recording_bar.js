@@ -2,7 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
-import { snippet } from "vramscope/parts/ui.js";
+import { snippet, withCode } from "vramscope/parts/ui.js";
 
 /** Description of a recording: "steps 1 – 3, the first steps". */
 export function recordingWords({ about, rank }, several) {
@@ -78,12 +78,12 @@ export function nothingRecorded(run, recordings) {
       ? "This run used no CUDA device. Recordings need PyTorch's CUDA allocator."
       : live
         ? "“Record a window” records the next steps of this run."
-        : "This run ended without a recording. Runs record their first steps and a later window, unless VRAMSCOPE_WINDOWS=0.";
+        : "This run ended without a recording. Runs record their first steps and a later window, unless `VRAMSCOPE_WINDOWS=0`.";
   return h(
     "section",
     { class: "card empty" },
     h("h2", {}, coming ? "Receiving a recording" : "No recording"),
-    h("p", {}, words),
+    h("p", {}, withCode(words)),
     hasGpu &&
       !live &&
       !coming && [

@@ -172,5 +172,5 @@ function noTechniquesText(techniques, state, steps) {
     return state === "running"
       ? "Not reported yet. The agent observes from step 2 on."
       : "Not reported. The run had no second step to observe.";
-  return "Not reported. Is VRAMSCOPE_TECHNIQUES=0?";
+  return "Not reported. VRAMSCOPE_TECHNIQUES=0 turns their detection off.";
 }

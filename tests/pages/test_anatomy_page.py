@@ -218,7 +218,7 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     ready(page)
     advice = page.locator(".advice-card [data-rule=optimizer_state]")
     saves, sentence = advice.locator(".saves").inner_text(), advice.locator(".said").inner_text()
-    number = re.fullmatch(r"up to \u2212(\d+) MiB peak", saves)
+    number = re.fullmatch(r"up to (\d+) MiB less at the peak", saves)
     match = re.search(r"the peak falls by ([\d.]+) MiB", sentence)
     assert number and match and int(number[1]) == pytest.approx(float(match[1]), abs=0.51)
     assert "With an 8-bit optimizer it is" in sentence
@@ -232,7 +232,7 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     page.goto(page_of(run))
     ready(page)
     waits = page.locator("[data-rule=waits_for_data]")
-    assert waits.locator(".saves").inner_text() == "\u221220.0 ms a step"
+    assert waits.locator(".saves").inner_text() == "20.0 ms less per step"
     assert "waiting for data" in waits.inner_text()
     assert page.locator(".advice-card .saves", has_text="no number").count() == 0
     assert_legible(page)

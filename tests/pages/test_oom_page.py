@@ -331,3 +331,20 @@ def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.LEAKY.run}/oom")
     page.locator(".verdict[data-cause=none]").wait_for()
     assert "did not run out" in page.locator(".verdict").inner_text()
+
+
+def test_an_error_without_a_record_is_not_denied(page: Any, own_server: Any) -> None:
+    server = own_server()
+    rank = sender.Rank(server.url, sender.Training(name="no record", run="11ee000000000009"))
+    rank.history(5)
+    rank.finish("failed", ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 GiB."))
+    rank.client.close()
+    page.goto(f"{server.url}/runs/{rank.training.run}/oom")
+    verdict = page.locator(".verdict[data-cause=unknown]")
+    verdict.get_by_text("The run ended with an out-of-memory error.").wait_for()
+    assert "No out-of-memory error" not in page.locator("main").inner_text()
+    assert "did not run out" not in page.locator("main").inner_text()
+    assert [code.inner_text() for code in verdict.locator("code").all()] == [
+        "vramscope sync",
+        "vramscope oom --message log.txt",
+    ]

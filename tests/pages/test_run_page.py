@@ -238,7 +238,7 @@ def test_findings_stand_above_the_numbers_with_their_line(page: Any, server: Any
     page.locator(".findings li").wait_for()
     assert sender.MARKUP in page.locator(".findings p").first.inner_text()
     page.goto(f"{server.url}/runs/{sender.ON_CPU.run}")
-    page.get_by_text("Not reported. Is VRAMSCOPE_TECHNIQUES=0").wait_for()
+    page.get_by_text("Not reported. VRAMSCOPE_TECHNIQUES=0 turns").wait_for()
 
 
 def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:
