@@ -35,6 +35,11 @@ export function sharedReasons(rows) {
 
 const textOf = (reasons) => reasons.map((reason) => reason.text).join("; ");
 
+function rowsInWords(some, all) {
+  if (some < all) return `${count(some)} of ${count(all)} rows ${some === 1 ? "is" : "are"}`;
+  return all === 2 ? "Both rows are" : `All ${count(all)} rows are`;
+}
+
 /** Summary of what is not comparable, in one sentence. Null if all rows are comparable. */
 export function comparability(rows) {
   if (rows.length === 1) return rows[0].reasons.length > 0 ? `${rowName(rows[0])}: ${textOf(rows[0].reasons)}.` : null;
@@ -42,8 +47,7 @@ export function comparability(rows) {
   const marked = rows.filter((row) => row.reasons.length > shared.length);
   const words = [
     shared.length > 0 && `All: ${textOf(shared)}.`,
-    marked.length > 0 &&
-      `${marked.length === rows.length ? "All" : count(marked.length)} of ${count(rows.length)} rows ${marked.length === 1 ? "is" : "are"} marked ⚠ in the table, with the reasons.`,
+    marked.length > 0 && `${rowsInWords(marked.length, rows.length)} marked ⚠ in the table, with the reasons.`,
   ].filter(Boolean);
   return words.length > 0 ? words.join(" ") : null;
 }

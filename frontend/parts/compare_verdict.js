@@ -36,7 +36,9 @@ export function compareVerdict(rows) {
         h(
           "strong",
           {},
-          `No run needs less than ${rowName(base)}${chance ? ` by more than ${n > 1 ? "the runs of a row" : "repeats"} differ` : ""}.`,
+          chance
+            ? `No run needs less than ${rowName(base)} by more than ${n > 1 ? "the runs of a row" : "repeats"} differ.`
+            : `No run needs ${best.saved_fraction > 0 ? `at least ${percent(NOTHING)} less memory` : "less memory"} than ${rowName(base)}.`,
         ),
         `${bytes(base.peak_allocated_bytes)} peak allocated.`,
       ];

@@ -221,11 +221,31 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
           const spread = (low) => ({ saved_fraction: { n: 3, mean: 0.02, low, high: 0.05, kind: "t95" } });
           const least = { name: "other", peak_allocated_bytes: 98, saved_fraction: 0.02, reasons: [] };
           const other = (low) => ({ ...least, spreads: spread(low) });
-          return [0.01, -0.01].map((low) => compareVerdict([base, other(low)]).textContent);
+          const alone = (saved_fraction) => ({ ...least, saved_fraction });
+          return [other(0.01), other(-0.01), alone(0.001), alone(-0.1)].map((row) => compareVerdict([base, row]).textContent);
         }"""
     )
     assert result[0].startswith("other needs the least memory: 2 % less than base.")
     assert result[1].startswith("No run needs less than base by more than the runs of a row differ.")
+    assert result[2].startswith("No run needs at least 0.5 % less memory than base.")
+    assert result[3].startswith("No run needs less memory than base.")
+
+
+def test_rows_that_are_not_comparable_are_counted_in_words(loaded: Any) -> None:
+    result = loaded.evaluate(
+        """async () => {
+          const { comparability } = await import("vramscope/parts/compare_table.js");
+          const row = (number, marked) => ({ name: `run ${number}`, reasons: marked ? [{ text: `reason ${number}` }] : [] });
+          return [[1, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0]].map((marks) => comparability(marks.map((on, i) => row(i, on))));
+        }"""
+    )
+    assert result == [
+        "Both rows are marked ⚠ in the table, with the reasons.",
+        "All 3 rows are marked ⚠ in the table, with the reasons.",
+        "2 of 3 rows are marked ⚠ in the table, with the reasons.",
+        "1 of 3 rows is marked ⚠ in the table, with the reasons.",
+        None,
+    ]
 
 
 def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
