@@ -509,8 +509,8 @@ def test_a_page_that_was_there_before_the_first_step_draws_it_when_it_comes(page
     rank = sender.Rank(server.url, sender.Training(name="begins", run="be6105000000001a"), start=time.time() - 5)
     rank.post(rank.attached())
     page.goto(f"{server.url}/runs/{rank.training.run}")
-    for name in ("stack", "host"):
-        page.locator(f"vs-chart[data-figure={name}][data-empty]").wait_for()
+    page.locator("[data-verdict]").get_by_text("Waiting for the first step.").wait_for()
+    assert page.locator("vs-chart").filter(visible=True).count() == 0
     page.locator(".live[data-state=live]").wait_for()
     stop = threading.Event()
     threading.Thread(target=rank.live, args=(stop,), daemon=True).start()
