@@ -3,6 +3,8 @@
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { h } from "vramscope/dom.js";
+import { isKnown } from "vramscope/format.js";
+import { hasCudaDevice } from "vramscope/parts/recording_bar.js";
 import { RecordingPage } from "vramscope/parts/recording_page.js";
 import { opens } from "vramscope/parts/run_page.js";
 import { SegmentsView } from "vramscope/parts/segments_view.js";
@@ -37,10 +39,13 @@ class FragmentationPage extends RecordingPage {
     });
     this.live.dataset.figure = "fragmentation";
     this.live.classList.add("wide");
-    return h("div", { class: "charts fragmentation-live" }, this.live);
+    this.chartOfSamples = h("div", { class: "charts fragmentation-live" }, this.live);
+    this.chartOfSamples.hidden = !hasCudaDevice(this.run) || !isKnown(this.run.window?.last_seconds);
+    return this.chartOfSamples;
   }
 
   feed(rows) {
+    if (hasCudaDevice(this.run)) this.chartOfSamples.hidden = false;
     this.live.feed(rows);
   }
 }

@@ -5,7 +5,7 @@ import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
-import { figures, omissions, verdictBanner } from "vramscope/parts/leak_verdict.js";
+import { figures, omissions, scansThatRan, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
@@ -172,6 +172,19 @@ class LeaksPage extends RunPage {
       () => this.chosen && leakDetail(this.chosen, { several, replay, run: this.id }),
     );
     this.put("bar", [this.view, this.run.ranks.length, report.floor.rank, report.floor.device], () => this.bar());
+    this.showKnown();
+  }
+
+  /** Before the first step the verdict says all that is known. */
+  showKnown() {
+    const { leaks, scans } = this.report;
+    const isEarly = !(this.run.steps > 0) && leaks.length === 0 && scansThatRan(scans).length === 0;
+    this.parts.figures.hidden = this.grid.hidden = isEarly;
+  }
+
+  drawRun() {
+    super.drawRun();
+    this.showKnown();
   }
 
   /**

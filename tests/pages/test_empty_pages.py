@@ -38,6 +38,7 @@ def test_a_run_before_its_first_step_says_what_it_waits_for(page: Any, own_serve
     page.get_by_text("Not reported yet. The agent observes from step 2 on.").wait_for()
     assert page.locator(".peak-stack").is_hidden(), "there is no peak"
     assert_nothing_is_called_unknown(page)
+    assert page.locator(".view-bar").is_hidden(), "there is no window to choose"
     assert_legible(page)
     rank.history(5)
     rank.client.close()
@@ -51,7 +52,28 @@ def assert_nothing_is_called_unknown(page: Any) -> None:
     """A page without data says so once, in its banner: no figure, chart or choice of a window repeats it."""
     assert page.locator(".kpi .value.unknown").filter(visible=True).count() == 0
     assert page.locator("vs-chart").filter(visible=True).count() == 0
-    assert page.locator(".view-bar").is_hidden()
+
+
+def test_other_pages_of_a_run_without_data_show_no_empty_chart(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="new", run="11ee00000000000a"))
+    rank.post(rank.attached())
+    for tab, sentence in {"leaks": "No optimizer step has ended", "fragmentation": "No recording"}.items():
+        page.goto(f"{own.url}/runs/{rank.training.run}/{tab}")
+        page.get_by_text(sentence).first.wait_for()
+        assert_nothing_is_called_unknown(page)
+        assert_legible(page)
+    rank.history(20)
+    rank.client.close()
+    page.locator("vs-chart[data-figure=fragmentation]").wait_for()
+    page.goto(f"{own.url}/runs/{rank.training.run}/leaks")
+    page.locator("vs-chart[data-figure=floor][data-draws]").wait_for()
+
+
+def test_a_run_on_the_cpu_shows_no_chart_of_the_allocator(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.ON_CPU.run}/fragmentation")
+    page.get_by_text("This run used no CUDA device.").wait_for()
+    assert page.locator("vs-chart").filter(visible=True).count() == 0
 
 
 def test_a_run_that_failed_before_its_first_step_shows_its_error_alone(page: Any, own_server: Any) -> None:
