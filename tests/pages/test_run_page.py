@@ -636,3 +636,36 @@ def test_a_chart_out_of_sight_follows_a_window_that_narrows(page: Any, server: A
         )
     )
     assert any(not seen for _, seen, _ in charts.evaluate_all(fits))
+
+
+def test_key_figures_change_with_the_first_new_sample(page: Any, server: Any) -> None:
+    """And then at most four times a second."""
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    page.locator("[data-kpi=allocated]").wait_for()
+    shown = page.evaluate(
+        """async (name) => {
+          const { Kpis } = await import("vramscope/parts/kpis.js");
+          const run = await (await fetch(`/api/v1/runs/${name}`)).json();
+          const figures = new Kpis(run);
+          const value = figures.element.querySelector("[data-kpi=allocated] .value");
+          let draws = 0;
+          new MutationObserver(() => (draws += 1)).observe(value, { childList: true, characterData: true, subtree: true });
+          const sample = (size) => figures.feed({ stream: "samples", columns: { allocated_bytes: [size] } });
+          const soon = () => new Promise((resolve) => setTimeout(resolve, 20));
+          sample(2 ** 30);
+          await soon();
+          const first = value.textContent;
+          const began = performance.now();
+          for (let size = 2; size < 8; size += 1) {
+            sample(size * 2 ** 30);
+            await soon();
+          }
+          const seconds = (performance.now() - began) / 1000;
+          await new Promise((resolve) => setTimeout(resolve, 300));
+          return { first, last: value.textContent, draws, most: 2 + Math.ceil(4 * (seconds + 0.3)) };
+        }""",
+        sender.BASELINE.run,
+    )
+    assert shown["first"] == "1.00 GiB"
+    assert shown["last"] == "7.00 GiB"
+    assert shown["draws"] <= shown["most"]
