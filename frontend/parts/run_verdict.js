@@ -46,7 +46,8 @@ function dryRunVerdict(run) {
 export function runVerdict(run, leaks = null, onCpu = false) {
   const { headroom } = headroomOf(run);
   if (run.state === "failed" || run.state === "lost") return null;
-  if (!(run.steps > 0) && headroom === null) return noStepVerdict(run);
+  const isEarly = run.state === "running" && !run.tags.includes("dry run");
+  if (!(run.steps > 0) && (headroom === null || isEarly)) return noStepVerdict(run, onCpu ? null : headroom);
   if (onCpu) return cpuVerdict(run, leaks);
   if (headroom === null) return null;
   if (run.tags.includes("dry run")) return dryRunVerdict(run);
@@ -72,8 +73,8 @@ export function runVerdict(run, leaks = null, onCpu = false) {
   );
 }
 
-/** Banner of a run before its first step, or of one that ended without a step. */
-function noStepVerdict({ state }) {
+/** Banner of a run before its first step, or of one that ended without a step. Samples alone do not say that it fits. */
+function noStepVerdict({ state, peak_allocated_bytes: peak }, headroom) {
   const isRunning = state === "running";
   return h(
     "div",
@@ -82,6 +83,7 @@ function noStepVerdict({ state }) {
     h(
       "span",
       {},
+      isRunning && isKnown(headroom) && isKnown(peak) && `So far at least ${bytes(peak)} allocated, with ${bytes(headroom)} of headroom. `,
       isRunning ? "Peaks are shown from its end on. " : "Peaks are measured in steps. ",
       "The agent finds a step by its optimizer. A loop without one calls ",
       h("code", {}, "step()"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import httpx
@@ -52,6 +53,25 @@ def assert_nothing_is_called_unknown(page: Any) -> None:
     """A page without data says so once, in its banner: no figure, chart or choice of a window repeats it."""
     assert page.locator(".kpi .value.unknown").filter(visible=True).count() == 0
     assert page.locator("vs-chart").filter(visible=True).count() == 0
+
+
+def test_samples_before_the_first_step_do_not_say_that_it_fits(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="new", run="11ee00000000000b"))
+    rank.post(rank.attached())
+    samples, steps = rank.make(1)
+    samples["step"] = samples["step"] * 0
+    for block in rank.blocks(samples, {name: values[:0] for name, values in steps.items()}):
+        if block.rows:
+            rank.post(block)
+    page.goto(f"{own.url}/runs/{rank.training.run}")
+    verdict = page.locator("[data-verdict]")
+    verdict.get_by_text("Waiting for the first step.").wait_for()
+    assert re.search(r"So far at least [\d.]+ GiB allocated, with [\d.]+ GiB of headroom\.", verdict.inner_text())
+    assert "fits" not in verdict.inner_text()
+    rank.history(5)
+    rank.client.close()
+    verdict.get_by_text("So far: it fits").wait_for()
 
 
 def test_other_pages_of_a_run_without_data_show_no_empty_chart(page: Any, own_server: Any) -> None:
