@@ -55,6 +55,22 @@ def test_the_value_with_which_the_work_goes_on(tmp_path, code, expected):
     assert asked(tmp_path, code).expected is expected
 
 
+@pytest.mark.parametrize(
+    ("code", "is_check"),
+    [
+        ("if x:\n    y = 1\n    raise ValueError", True),
+        ("assert x", True),
+        ("import warnings\nif x:\n    warnings.warn('large')", True),
+        ("if x:\n    print(1)\n    torch.warn('large')", False),
+        ("while x:\n    break", False),
+        ("y = 1 if x else 2", False),
+        ("for i in [1]:\n    if x:\n        continue", False),
+    ],
+)
+def test_a_check_is_a_condition_that_only_raises_or_warns(tmp_path, code, is_check):
+    assert asked(tmp_path, code).is_check is is_check
+
+
 @pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 knows the line only")
 @pytest.mark.parametrize(
     ("code", "expected"),

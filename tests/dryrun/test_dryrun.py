@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from vramscope_server.cli.dryrun.verdict import RECURRENT
+from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT
 
 pytestmark = pytest.mark.gpu
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
@@ -91,6 +91,44 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
     assert answer["assumptions"] == ["train.py:8 selects every element (an upper bound)"], said
 
 
+def test_lengths_on_the_device_are_those_that_fit_the_targets(dryrun):
+    """PyTorch compares their sum with the targets, which it copies, and takes memory for the longest."""
+    line = """import torch.nn.functional as F
+    scores = torch.zeros(400, 8, 32, device='cuda', requires_grad=True)
+    def kept(*lengths):
+        before = torch.cuda.memory_allocated()
+        loss = F.ctc_loss(scores, targets, *lengths)
+        return torch.cuda.memory_allocated() - before
+    targets = torch.ones(8 * 50, dtype=torch.long, device='cuda')
+    inputs, labels = torch.full((8,), 400), torch.full((8,), 50)
+    assert kept(inputs.cuda(), labels.cuda()) == kept(inputs, labels) > 8 * 400 * 101 * 4"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    expected = ["train.py:12 reads lengths, taken as equal and as long as they can be", "train.py:12 copies zeros"]
+    assert (answer["answer"], answer["assumptions"]) == ("fits", expected), said
+
+
+def test_sparse_gradients_keep_every_entry(dryrun):
+    """Of 512 rows. SparseAdam coalesces them, and reads how many are different."""
+    line = """table = torch.nn.Embedding(1000, 256, sparse=True, device='cuda')
+    table(torch.zeros(512, dtype=torch.long, device='cuda')).sum().backward()
+    gradient = table.weight.grad.coalesce()
+    assert gradient._nnz() == 512 and gradient.values().shape == (512, 256)"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    bound = ["train.py:10 selects every element (an upper bound)"]
+    assert (answer["answer"], answer["assumptions"]) == ("fits", bound), said
+
+
+def test_packed_sequences_from_lengths_on_the_device_have_all_elements(dryrun):
+    line = """lengths = torch.tensor([3] * 64).cuda()
+    recurrent = torch.nn.GRU(1024, 8, 2, dropout=0.5, device='cuda')
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x.view(64, 1, 1024).expand(-1, 5, -1), lengths.cpu(), True)
+    assert packed.data.shape == (64 * 5, 1024)
+    recurrent(packed)"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    lengths = "train.py:10 reads lengths, taken as equal and as long as they can be"
+    assert (answer["answer"], answer["assumptions"][1:]) == ("fits", [lengths, RECURRENT]), said
+
+
 @pytest.mark.slow
 def test_spaces_of_recurrent_networks_are_an_assumption(dryrun):
     """Their sizes are not documented, so that the first line says what the answer rests on."""
@@ -99,10 +137,20 @@ def test_spaces_of_recurrent_networks_are_an_assumption(dryrun):
 
 
 @pytest.mark.slow
-def test_plain_recurrent_networks_are_refused_with_a_way_out(dryrun):
-    answer, _ = dryrun("torch.nn.RNN(8, 8, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
-    assert answer["reasons"][0].endswith("they run with torch.backends.cudnn.enabled = False")
+def test_a_network_with_a_projection_is_refused_with_a_way_out(dryrun):
+    answer, _ = dryrun("torch.nn.LSTM(8, 8, proj_size=4, device='cuda')(x.view(1, -1, 8))", "--card", "l4")
+    assert answer["reasons"][0].endswith("it runs with torch.backends.cudnn.enabled = False")
     assert answer["page"] is None or answer["steps"] == 0
+
+
+def test_a_plain_recurrent_network_keeps_two_values_for_each_hidden_one(dryrun):
+    """By the formula of an LSTM with one gate: 2 values for each of 3 layers, and what 2 layers pass on."""
+    line = """recurrent = torch.nn.RNN(1024, 1024, 3, device='cuda')
+    before = torch.cuda.memory_allocated()
+    out = recurrent(x.view(64, -1, 1024))
+    assert torch.cuda.memory_allocated() - before - out[0].nbytes - 2 * out[1].nbytes == 8 * out[0].nbytes"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1", rows=1024)
+    assert (answer["answer"], answer["assumptions"]) == ("fits", [PLAIN_RECURRENT]), said
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
         ("x.int().max().item()", "used_number", "item", "0"),  # 4 bytes, as a float has
         ("x[: int(x.int().max())]", "used_number", "item", "0"),
         ("x.double().sum().item()", "number", "item", "0"),
-        ("assert bool((x > 0).any())", "branch", "is_nonzero", "True"),
-        ("if (x > 0).any(): raise ValueError", "branch", "is_nonzero", "False"),
+        ("assert bool((x > 0).any())", "check", "is_nonzero", "True"),
+        ("if (x > 0).any(): raise ValueError", "check", "is_nonzero", "False"),
         ("if torch.isnan(x).any(): raise ValueError", "check", "is_nonzero", "False"),
         ("assert torch.isfinite(x).all()", "check", "is_nonzero", "True"),
         ("x.cpu()", "copy", "to_dtype_layout", "zeros"),

@@ -27,6 +27,11 @@ def of(tmp_path, code):
         "value = loss.item()\ndef f(value):\n    if value > 3: stop()",
         "if step > 3:\n    print(loss.item())",
         "for k in range(3):\n    losses[k] = loss.item()",
+        "value = loss.item()\nif not math.isfinite(value): sys.exit(1)",
+        "if not math.isfinite(loss.item()) or math.isnan(loss.item()): sys.exit(1)",
+        "clipped += [((ratio - 1).abs() > 0.2).float().mean().item()]",
+        "value = loss.item() if isinstance(loss, torch.Tensor) else loss",
+        "print(loss.item() if step % len(loader) == 0 and hasattr(loss, 'item') else 0)",
     ],
 )
 def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
@@ -47,6 +52,10 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "lengths = mask.sum(1).item()\norder = lengths.argsort()\nn = int(lengths[0])",
         "value: float = loss.item()\nassert value < 3",
         "losses[k] = loss.item()\nif losses[0] > 3: stop()",
+        "if isinstance(loss, torch.Tensor) and loss.item() > 3: stop()",
+        "value = loss.item()\nif math.isfinite(value) and value < 3: stop()",
+        "clipped = sum(x.abs().item() > 0.2 for x in ratios)",
+        "rate = 1 if loss.item() > 3 else 2",
     ],
 )
 def test_a_number_that_is_used_decides(tmp_path, code):

@@ -177,6 +177,7 @@ def trial(**others: Any) -> Trial:
 @pytest.mark.parametrize(
     ("others", "fault"),
     [
+        ({"run": None}, "the server did not keep the run, so that its peaks are not known; it may have ended before"),
         ({"run": {"peak_allocated_bytes": None}}, "the script used no memory of the GPU"),
         ({"run": {"peak_allocated_bytes": 0}}, "the script used no memory of the GPU"),
         ({"processes": 2}, "2 processes trained without ranks, and the figures are those of one of them"),

@@ -33,6 +33,8 @@ class Question(NamedTuple):
     It is False for ``if x: raise``, and also if the block ends with ``continue``, ``break``, a warning, or a ``return`` in
     PyTorch's own code. It is True for ``assert x``, ``while x`` and any other ``if x``. ``not`` reverses it.
     """
+    is_check: bool = False
+    """True if the other value only raises or warns. The memory of a training that goes on does not depend on it."""
 
 
 class _Operand(NamedTuple):
@@ -85,9 +87,9 @@ def _operands(file: str) -> Sequence[_Operand]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
             leaves = _leaves(node.body[-1]) or (is_torch(file) and isinstance(node.body[-1], ast.Return))
-            found += _parts(node.test, not leaves, _span_of(node), lines)
+            found += _parts(node.test, not leaves, _span_of(node), lines, is_check=_only_objects(node))
         elif isinstance(node, ast.While | ast.Assert | ast.IfExp):
-            found += _parts(node.test, True, _span_of(node), lines)
+            found += _parts(node.test, True, _span_of(node), lines, is_check=isinstance(node, ast.Assert))
     return found
 
 
@@ -111,13 +113,21 @@ def _leaves(last: ast.stmt) -> bool:
     )
 
 
-def _parts(node: ast.expr, wanted: bool, statement: Span, lines: Sequence[bytes]) -> Iterator[_Operand]:
+def _only_objects(node: ast.If) -> bool:
+    """Return whether a block does nothing but raise or warn."""
+    raises = isinstance(node.body[-1], ast.Raise)
+    return raises or (not node.orelse and all(_leaves(one) and isinstance(one, ast.Expr) for one in node.body))
+
+
+def _parts(
+    node: ast.expr, wanted: bool, statement: Span, lines: Sequence[bytes], *, is_check: bool
+) -> Iterator[_Operand]:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield from _parts(node.operand, not wanted, statement, lines)
+        yield from _parts(node.operand, not wanted, statement, lines, is_check=is_check)
     elif isinstance(node, ast.BoolOp):
         for part in node.values:
-            yield from _parts(part, wanted, statement, lines)
+            yield from _parts(part, wanted, statement, lines, is_check=is_check)
     else:
         first, column, last, last_column = span = _span_of(node)
         text = lines[first - 1][column:last_column] if first == last else b" ".join(lines[first - 1 : last])
-        yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted))
+        yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted, is_check))

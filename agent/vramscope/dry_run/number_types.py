@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, Final
 
 from vramscope.guard import guarded
@@ -43,13 +42,4 @@ def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _reading.is_float = before
 
-    _codes.add(read.__code__)
     return functools.wraps(method)(read)
-
-
-_codes: set[CodeType] = set()
-
-
-def is_wrapper(code: CodeType) -> bool:
-    """Whether a frame with this code is one of the methods made here."""
-    return code in _codes

@@ -11,7 +11,16 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from vramscope.dry_run import collectives, largest_nonzero, number_types, one_rank, optimizers, routing
+from vramscope.dry_run import (
+    collectives,
+    largest_nonzero,
+    number_types,
+    one_rank,
+    optimizers,
+    routing,
+    sequence_lengths,
+    sparse_entries,
+)
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.read_log import ReadLog
@@ -47,6 +56,8 @@ class DryRunProcess(StepListener):
         if self._log.watch(self._end_stuck):
             largest_nonzero.install(self._log.selected)
             number_types.install()
+            sparse_entries.install()
+            sequence_lengths.install(self._log.lengths)
             optimizers.install()
             if any(one.is_balanced for one in self._assumed):
                 routing.install()
@@ -85,6 +96,7 @@ class DryRunProcess(StepListener):
             cudnn_plans=self._log.cudnn_plans,
             tries_algorithms=_tries_algorithms(),
             recurrent_calls=self._log.recurrent_calls,
+            plain_recurrent_calls=self._log.plain_recurrent_calls,
             unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
             reads=reads,

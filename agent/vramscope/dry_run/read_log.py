@@ -16,10 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from vramscope.dry_run import number_types, routing
+from vramscope.dry_run import number_types, routing, sequence_lengths, sparse_entries
 from vramscope.dry_run.branches import Question, question_of
 from vramscope.dry_run.uses import decides
 from vramscope.guard import guarded
+from vramscope.process import patching
 from vramscope.process.frames import is_library, is_own, is_torch
 from vramscope.protocol.assumed_value import AssumedValue
 from vramscope.protocol.dry_run import Read, ReadKind
@@ -31,6 +32,16 @@ SHAPE_OPERATIONS: Final = frozenset(
     }
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
+WRAPPERS: Final = frozenset(
+    str(one.__file__) for one in (number_types, patching, routing, sequence_lengths, sparse_entries)
+)
+"""Files whose functions stand between the program and PyTorch's. They read nothing of the device themselves."""
+COALESCING: Final = frozenset({"coalesce", "_coalesce"})
+"""Operations that read the number of different entries of a sparse tensor."""
+SYNCHRONIZED: Final = "torch/nn/modules/_functions.py"
+"""End of the file with SyncBatchNorm, which leaves out ranks without rows. Each rank of a training has rows."""
+RECURRENT_OPERATIONS: Final = re.compile(r"(lstm|gru|rnn_tanh|rnn_relu)_(input|data)")
+"""Matches operations of recurrent networks. They read one number, the seed of their dropout."""
 FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
 """Matches lines that test whether numbers are finite."""
 NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|non_?finite")
@@ -86,6 +97,7 @@ class ReadLog:
             return False
         driver.eg_cudnn_plans.restype = ctypes.c_uint64
         driver.eg_recurrent_calls.restype = ctypes.c_uint64
+        driver.eg_plain_recurrent_calls.restype = ctypes.c_uint64
         driver.eg_refused.restype = ctypes.c_char_p
         self._on_stuck = on_stuck
         driver.eg_watch_reads(self._callback)
@@ -106,6 +118,11 @@ class ReadLog:
     def recurrent_calls(self) -> int:
         """Number of calls of recurrent networks through cuDNN."""
         return 0 if self._driver is None else int(self._driver.eg_recurrent_calls())
+
+    @property
+    def plain_recurrent_calls(self) -> int:
+        """Number of those calls that were made by ``nn.RNN``."""
+        return 0 if self._driver is None else int(self._driver.eg_plain_recurrent_calls())
 
     @property
     def refused(self) -> str | None:
@@ -134,7 +151,7 @@ class ReadLog:
     def _read(self, size_bytes: int, operations: bytes, result: int) -> int:
         with guarded("a read of the emulated device"):
             frame = sys._getframe().f_back  # None in a thread of the backward pass
-            if frame is not None and number_types.is_wrapper(frame.f_code):
+            while frame is not None and frame.f_code.co_filename in WRAPPERS:
                 frame = frame.f_back
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
@@ -144,6 +161,9 @@ class ReadLog:
                 given = self._given(place, size_bytes)
             if given is not None:
                 return given
+            if place.operation in COALESCING and size_bytes in WIDTHS and (found := sparse_entries.now()) is not None:
+                self._count(replace(place, kind="largest", assumed="every element"))
+                return found
             self._count(place)
             if place.kind == "shape":
                 return int(size_bytes == 1)  # PyTorch checks its own arguments
@@ -211,6 +231,8 @@ class ReadLog:
         It is all elements, or those of one expert if balanced experts are assumed.
         """
         with guarded("a result of the largest size"):
+            if frame is not None and frame.f_code.co_filename.endswith(SYNCHRONIZED):
+                return elements
             if frame is not None and is_own(frame.f_code.co_filename):
                 return elements
             place = _place(0, ["nonzero"], frame)
@@ -220,6 +242,12 @@ class ReadLog:
                 return rows
             self._count(place if place.kind == "print" else replace(place, kind="largest", assumed="every element"))
         return elements
+
+    @guarded("the lengths of sequences")
+    def lengths(self, frame: FrameType | None, size_bytes: int) -> None:
+        """Count a read of lengths that were replaced."""
+        place = _place(size_bytes, ["ctc_loss"], frame)
+        self._count(replace(place, kind="used_number", assumed="lengths, taken as equal and as long as they can be"))
 
     def _count(self, place: ReadPlace) -> None:
         with self._mutex:
@@ -279,8 +307,10 @@ def _purpose(
         question = Question("", None) if innermost is None else question_of(innermost)
         if FINITE.search(question.text):
             return "check", str(not NOT_FINITE.search(question.text))
-        return "branch", str(question.expected is not False)
+        return "check" if question.is_check else "branch", str(question.expected is not False)
     is_float = number_types.reads_float()
+    if operations and RECURRENT_OPERATIONS.fullmatch(operations[0]) and size_bytes == NUMBER_BYTES:
+        return "number", "0"
     is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno)
     if not scalar and (operations or size_bytes > 8):
         return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"

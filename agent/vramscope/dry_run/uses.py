@@ -13,6 +13,15 @@ TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
 TO_POSITIONS: Final = frozenset({"argsort", "argmax", "argmin", "nonzero", "where", "max"})
 """Names of functions that return positions or sizes for an array of numbers."""
 
+NOT_READING: Final = frozenset(
+    {"isinstance", "issubclass", "hasattr", "callable", "len", "is_tensor", "is_available", "get_rank"}
+)
+"""Names of functions that do not read a value. A condition with no other call reads nothing."""
+READING: Final = frozenset({"item", "tolist", "cpu", "numpy"})
+"""Methods that read their tensor."""
+FINITE: Final = frozenset({"isfinite", "isnan", "isinf"})
+"""Names of functions that test whether a number is finite. For 0 they return what a healthy training gives."""
+
 
 class _Statement(NamedTuple):
     first_line: int
@@ -47,7 +56,11 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield from _of(node)
         elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
-            yield _Statement(node.test.lineno, node.test.end_lineno or node.test.lineno, True)
+            yield _Statement(
+                node.test.lineno,
+                node.test.end_lineno or node.test.lineno,
+                any(any(_reads(part)) for part in _undecided(node.test)),
+            )
         elif isinstance(node, ast.For | ast.AsyncFor):
             head = ast.Expr(node.iter)
             yield _Statement(node.iter.lineno, node.iter.end_lineno or node.iter.lineno, _reads_and_decides(head))
@@ -62,11 +75,26 @@ def _reads_and_decides(statement: ast.stmt) -> bool:
 
     A read is a call. ``int(x)`` is both a read and a deciding expression.
     """
-    for part in _deciding(statement):
-        calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
-        if any(node is not part or _called(node) in TO_INTEGERS for node in calls):
-            return True
-    return False
+    before = _before_reads(statement)
+    return any(
+        node is not part or _called(node) in TO_INTEGERS
+        for part in _deciding(statement)
+        if part not in before
+        for node in _reads(part)
+    )
+
+
+def _before_reads(statement: ast.stmt) -> set[ast.AST]:
+    """Return what is computed before a value is read: in ``(x > 3).sum().item()`` the comparison."""
+    reads = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) in READING]
+    return {inner for node in reads for inner in ast.walk(node.func)}
+
+
+def _reads(part: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls in an expression that may read a value."""
+    for node in ast.walk(part):
+        if isinstance(node, ast.Call) and _called(node) not in NOT_READING:
+            yield node
 
 
 def _within(scope: ast.AST) -> Iterator[ast.AST]:
@@ -81,13 +109,24 @@ def _deciding(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the expressions on which the control flow, a size or a position depends."""
     for node in _within(scope):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
-            yield node.test
+            yield from _undecided(node.test)
         elif isinstance(node, ast.Compare):
             yield node
         elif isinstance(node, ast.Subscript):
             yield node.slice
         elif isinstance(node, ast.Call) and _called(node) in TO_INTEGERS | TO_POSITIONS:
             yield node
+
+
+def _undecided(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the operands of a condition, without checks for finite numbers."""
+    if isinstance(test, ast.BoolOp):
+        for operand in test.values:
+            yield from _undecided(operand)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _undecided(test.operand)
+    elif not isinstance(test, ast.Call) or _called(test) not in FINITE:
+        yield test
 
 
 def _called(call: ast.Call) -> str:

@@ -98,6 +98,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """True if ``torch.backends.cudnn.benchmark`` is on: PyTorch tries algorithms with any workspace that fits."""
     recurrent_calls: int = 0
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
+    plain_recurrent_calls: int = 0
+    """Those of ``nn.RNN``, for which no size is known."""
     unread: list[str] = []
     """Lines for which the user named a value, and where nothing was read."""
     is_alone: bool = False

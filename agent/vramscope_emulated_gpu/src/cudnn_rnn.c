@@ -2,7 +2,8 @@
  *
  * NVIDIA documents that both spaces exist, not how large they are. The reserve space is kept for the backward pass. The
  * formulas fit all four sizes that cuDNN returned for one LSTM and one GRU of 4 layers on a P100
- * (github.com/pytorch/pytorch/issues/2895). With them the peak of another LSTM was 0.8 % below that of an H100. */
+ * (github.com/pytorch/pytorch/issues/2895). With them the peak of another LSTM was 0.8 % below that of an H100. No size of a
+ * plain network is known: its formula is that of an LSTM with one gate. */
 #include "stub.h"
 
 enum { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT16 = 9 };
@@ -19,7 +20,7 @@ typedef struct {
 } shape;
 
 static size_t bytes_of(int type) { return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : 4; }
-static int gates_of(const network *n) { return n->mode == LSTM ? 4 : 3; }
+static int gates_of(const network *n) { return n->mode == LSTM ? 4 : n->mode == GRU ? 3 : 1; }
 static int inputs_of(const network *n, int layer) { return layer ? n->hidden * n->directions : n->input; }
 
 API cudnnSetTensorNdDescriptor(shape *s, int type, int count, const int *dims, const int *strides) {
@@ -51,9 +52,9 @@ API cudnnSetRNNDescriptor_v8(network *n, int algorithm, int mode, int bias, int 
                              int precision, int math, int input, int hidden, int projection, int layers,
                              const float *dropout,
                              unsigned flags) {
-    if (projection != hidden || (mode != LSTM && mode != GRU)) {
-        eg_refuse("nn.RNN, and nn.LSTM with a projection, cannot be emulated through cuDNN; "
-                  "they run with torch.backends.cudnn.enabled = False");
+    if (projection != hidden) {
+        eg_refuse("nn.LSTM with a projection cannot be emulated through cuDNN; "
+                  "it runs with torch.backends.cudnn.enabled = False");
         return 3000; /* not supported */
     }
     *n = (network){mode, bias != 0, direction ? 2 : 1, type, input, hidden, layers, dropout && *dropout > 0};
@@ -102,7 +103,7 @@ API cudnnGetRNNTempSpaceSizes(H handle, const network *n, int training, const se
                               size_t *reserve) {
     size_t layers = (size_t)n->layers, directions = (size_t)n->directions, gates = (size_t)gates_of(n);
     size_t states = (size_t)x->length * (size_t)x->rows * (size_t)n->hidden * directions;
-    size_t kept = n->mode == LSTM ? 5 : 6;
+    size_t kept = n->mode == GRU ? 6 : gates + 1;
     size_t now = directions * (size_t)x->rows * (size_t)n->hidden;
     size_t matrices = matrices_before(n, n->layers * n->directions);
     size_t saved = training ? (kept * layers + layers - 1) * states * bytes_of(n->type) : 0;
@@ -113,8 +114,8 @@ API cudnnGetRNNTempSpaceSizes(H handle, const network *n, int training, const se
 }
 
 #define EXECUTE(function)                                                                                    \
-    API function(void) {                                                                                     \
-        eg_count_recurrent_call();                                                                           \
+    API function(H handle, const network *n) {                                                               \
+        eg_count_recurrent_call(n->mode != LSTM && n->mode != GRU);                                          \
         return 0;                                                                                            \
     }
 EXECUTE(cudnnRNNForward)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rich.table import Table
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, times
 from vramscope_server.cli.dryrun.cards import Card
-from vramscope_server.cli.dryrun.training import Plan
+from vramscope_server.cli.dryrun.training import Plan, Trial
 from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
@@ -30,7 +30,7 @@ WORDS: Final = {
     "largest": "size of a result",
     "balanced": "rows of experts",
     "branch": "truth value",
-    "check": "check for finite numbers",
+    "check": "check that a healthy training passes",
     "used_number": "number in use",
     "number": "number",
     "copy": "copy of a tensor",
@@ -117,8 +117,8 @@ def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer
         "context_source": CONTEXT_SOURCE,
         "cudnn_operations": sum(report.cudnn_plans for report in trial.reports),
         "cudnn_tries_algorithms": any(report.tries_algorithms for report in trial.reports),
-        "peak_allocated_high_bytes": None if verdict.large is None else peak_allocated(verdict.large),
-        "peak_reserved_high_bytes": None if verdict.large is None else peak_reserved(verdict.large),
+        "peak_allocated_high_bytes": _highest(peak_allocated, verdict),
+        "peak_reserved_high_bytes": _highest(peak_reserved, verdict),
         "ranks": [_rank(row, steps) for row in run.get("ranks", [])],
         "reads": [
             {
@@ -161,6 +161,12 @@ def headline(found: DryRunAnswer) -> str:
         more = len(found["assumptions"]) - 1
         text += f"; assumed that {found['assumptions'][0]}" + (f" (and {count(more)} more, below)" if more else "")
     return text
+
+
+def _highest(peak: Callable[[Trial], int | None], verdict: Verdict) -> int | None:
+    """Return the upper end of a range. Blocks are reused differently, so that larger workspaces may need less."""
+    peaks = [] if verdict.large is None else [peak(verdict.large), peak(verdict.trial)]
+    return max((one for one in peaks if one is not None), default=None)
 
 
 def _left(found: DryRunAnswer) -> str:

@@ -32,7 +32,10 @@ ASSUMED: Final[Mapping[str, str]] = {
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
 RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H100 needed 0.8 % more)"
-"""Assumption about recurrent networks (docs/dryrun.md)."""
+"""Assumption about LSTM and GRU (docs/dryrun.md)."""
+PLAIN_RECURRENT: Final = (
+    "the spaces of cuDNN for nn.RNN follow the formula of an LSTM with one gate, and were not measured"
+)
 LARGE_BYTES: Final = 1024 * 1024 * MIB
 """Memory of the card on which the need is measured if the training does not fit."""
 
@@ -70,6 +73,8 @@ def faults(trial: Trial) -> list[str]:
         found.append(f"the command failed with status {trial.status}")
     elif trial.end == "ended" and not trial.steps:
         found.append("no optimizer step ended")
+    elif trial.end == "ended" and trial.run is None:
+        found.append("the server did not keep the run, so that its peaks are not known; it may have ended before")
     elif trial.end == "ended" and not peak_allocated(trial):
         found.append("the script used no memory of the GPU")
     if trial.processes > 1:
@@ -96,7 +101,8 @@ def assumptions(trial: Trial) -> list[str]:
             if report.is_alone
         ),
         *(f"nothing was read at {place} (--assume)" for place in unread(trial)),
-        *([RECURRENT] if any(report.recurrent_calls for report in trial.reports) else []),
+        *([RECURRENT] if any(one.recurrent_calls > one.plain_recurrent_calls for one in trial.reports) else []),
+        *([PLAIN_RECURRENT] if any(one.plain_recurrent_calls for one in trial.reports) else []),
     ]
 
 

@@ -1,0 +1,41 @@
+"""Sparse tensors of a dry run: ``coalesce()`` keeps every entry, as if no two had the same place."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from vramscope.guard import guarded
+from vramscope.process.patching import Patches
+
+
+class _Current(threading.local):
+    entries: int | None = None
+
+
+_current = _Current()
+
+
+def now() -> int | None:
+    """Return the number of entries that this thread coalesces; None if it does not."""
+    return _current.entries
+
+
+@guarded("the sparse tensors")
+def install() -> None:
+    """Note each call of ``coalesce()`` from now on."""
+    import torch
+
+    def coalesce(original: Any, tensor: Any) -> Any:
+        before, _current.entries = _current.entries, _entries(tensor)
+        try:
+            return original(tensor)
+        finally:
+            _current.entries = before
+
+    Patches().wrap(torch.Tensor, "coalesce", coalesce)
+
+
+@guarded("the entries of a sparse tensor")
+def _entries(tensor: Any) -> int | None:
+    return int(tensor._nnz()) if tensor.is_sparse and tensor.is_cuda else None
