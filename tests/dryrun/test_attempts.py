@@ -118,7 +118,7 @@ def test_where_reserved_memory_alone_exceeds_the_card_it_runs_on_the_card(tried)
 def test_a_change_that_fails_has_no_figures(tried):
     answer, _ = tried(10_000, fails="checkpointing")
     row = next(row for row in answer["alone"] if row["changes"] == ["checkpointing"])
-    assert (row["state"], row["reason"]) == ("failed", "the command failed with status 1")
+    assert (row["state"], row["reason"]) == ("failed", "the command failed with status 1; its own message is above")
     assert row["peak_allocated_bytes"] is None
 
 
@@ -171,4 +171,6 @@ def test_a_training_without_a_trustworthy_answer_is_not_tried(monkeypatch):
     monkeypatch.setattr(attempts, "train", lambda *_: replace(trial))
     answer = attempt_report.answer(attempts.attempt_all(PLAN, CARD), CARD)
     assert (answer["exit_code"], answer["alone"]) == (5, [])
-    assert attempt_report.headline(answer).endswith("no optimizer step ended")
+    assert attempt_report.headline(answer).endswith(
+        "no optimizer step ended: the script must call step() of a PyTorch optimizer before it ends"
+    )

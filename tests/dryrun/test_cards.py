@@ -19,7 +19,7 @@ def test_a_maker_s_word_may_be_left_out(words):
 
 
 def test_an_unknown_card_is_refused_with_the_known_ones():
-    with pytest.raises(Failure, match="l40s") as refused:
+    with pytest.raises(Failure, match=r"'l40x' is not known\. Did you mean l40s") as refused:
         card_named("l40x")
     assert refused.value.code == 2
 

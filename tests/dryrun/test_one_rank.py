@@ -46,6 +46,19 @@ for _ in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
+DATA_PARALLEL = """
+import os, torch, torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))).cuda())
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(100):
+    model(torch.empty(16, 2048, device="cuda")).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 LAYER_BYTES = 4096 * 4096 * 4
 
 
@@ -62,8 +75,10 @@ def test_a_launcher_is_refused(words, launcher):
         show("", False, words, "h100", steps=1, timeout_seconds=1, ranks=8)
 
 
-def dry_run(url: str, folder: Path, *options: str, command: str = "") -> tuple[dict[str, Any], int, str]:
-    (folder / "train.py").write_text(PROGRAM)
+def dry_run(
+    url: str, folder: Path, *options: str, command: str = "", program: str = PROGRAM
+) -> tuple[dict[str, Any], int, str]:
+    (folder / "train.py").write_text(program)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
     words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", *options]
     words += ["--server", url, "--", command or sys.executable, str(folder / "train.py")]
@@ -105,8 +120,9 @@ def test_wrong_arguments_are_named(tmp_path, options, command, message):
 
 
 @pytest.mark.gpu
-def test_one_of_two_has_the_peak_of_two_that_run(url, tmp_path):
-    alone, _, said = dry_run(url, tmp_path, "--ranks", "2")
+@pytest.mark.parametrize("program", [PROGRAM, DATA_PARALLEL], ids=["fully_shard", "DistributedDataParallel"])
+def test_one_of_two_has_the_peak_of_two_that_run(url, tmp_path, program):
+    alone, _, said = dry_run(url, tmp_path, "--ranks", "2", program=program)
     script = str(tmp_path / "train.py")
     words = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "h100", "--json", "--steps", "2", "--server"]
     words += [url, "--", sys.executable, "-m", "torch.distributed.run"]

@@ -11,7 +11,7 @@ from vramscope.protocol.dry_run import ProcessReport, Read
 from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import MIB, card_named
 from vramscope_server.cli.dryrun.training import Plan, Trial
-from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, Verdict, assumptions, faults
+from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, NO_STEP, Verdict, assumptions, faults
 
 dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function
 CARD = card_named("l4")
@@ -84,8 +84,8 @@ def test_a_size_that_depends_on_data_makes_the_answer_untrustworthy(judged, read
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
-        ({"end": "failed"}, "the command failed with status 0"),
-        ({"steps": 0}, "no optimizer step ended"),
+        ({"end": "failed"}, "the command failed with status 0; its own message is above"),
+        ({"steps": 0}, NO_STEP),
         ({"end": "late", "steps": 1}, "1 of 3 steps had ended when the time was over (--timeout)"),
         ({"end": "waits", "waits_at": "train.py:9"}, "train.py:9 waits in a loop for a value that is not computed"),
     ],
@@ -178,8 +178,11 @@ def trial(**others: Any) -> Trial:
     ("others", "fault"),
     [
         ({"run": None}, "the server did not keep the run, so that its peaks are not known; it may have ended before"),
-        ({"run": {"peak_allocated_bytes": None}}, "the script used no memory of the GPU"),
-        ({"run": {"peak_allocated_bytes": 0}}, "the script used no memory of the GPU"),
+        (
+            {"run": {"peak_allocated_bytes": None}},
+            "the script used no memory of the GPU: check which device it chooses",
+        ),
+        ({"run": {"peak_allocated_bytes": 0}}, "the script used no memory of the GPU: check which device it chooses"),
         ({"processes": 2}, "2 processes trained without ranks, and the figures are those of one of them"),
     ],
 )
@@ -205,3 +208,18 @@ def test_a_need_that_grows_with_the_card_is_not_known(monkeypatch):
     verdict = dryrun.judge(PLAN, CARD)
     assert verdict.reasons == ["it ran out of memory on a card of 1 TiB, too, so that its need is not known"]
     assert verdict.trial.total_bytes == CARD.total_bytes
+
+
+def failed(*reads: Read, status: int = 1, error: str | None = None) -> str:
+    one = ProcessReport(rank=0, world_size=1, steps=0, error=error, cudnn_plans=0, reads=list(reads))
+    return faults(trial(end="failed", status=status, reports=[one]))[0]
+
+
+def test_a_failure_is_named_with_what_to_do():
+    assert failed(error="ValueError: bad size") == "the script failed with ValueError: bad size"
+    assert failed(read("number"), error="ValueError: bad size") == "the script failed with ValueError: bad size"
+    assert failed(read("used_number"), error="ValueError: bad size") == (
+        "the script failed with ValueError: bad size; a value that does not exist may be the cause (--assume sets values)"
+    )
+    assert failed() == "the command failed with status 1; its own message is above"
+    assert failed(status=-9) == "the command was killed by SIGKILL; host memory may be too small"

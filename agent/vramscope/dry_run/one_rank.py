@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from vramscope.dry_run.changes.after_import import after_import
+from vramscope.guard import guarded
 from vramscope.process.patching import Patches
 from vramscope.protocol.dry_run import RANKS_VARIABLE
 
@@ -22,6 +23,7 @@ def install() -> None:
     """Let each process group of the program be a fake one, if the dry run has one rank of many."""
     if is_one_of_many():
         after_import("torch.distributed", _patch)
+        after_import("torch.nn.parallel.distributed", _patch_data_parallel)
 
 
 def _patch(module: ModuleType) -> None:
@@ -49,3 +51,31 @@ def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
     elif len(args) > 2 and args[2] is not None:
         args = (*args[:2], FAKE, *args[3:])
     return original(*args, **kwargs)
+
+
+def _patch_data_parallel(module: ModuleType) -> None:
+    Patches().wrap(module.DistributedDataParallel, "forward", _forward)
+
+
+def _forward(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    _reduce_nothing(model)
+    return original(model, *args, **kwargs)
+
+
+@guarded("the gradients of one rank")
+def _reduce_nothing(model: Any) -> None:
+    """Give DistributedDataParallel a hook that leaves a bucket as it is, unless the program has one.
+
+    Its own waits for the result of a collective, which the fake process group does not have.
+    """
+    if not model._comm_hooks:
+        model.register_comm_hook(None, lambda _state, bucket: _unchanged(bucket))  # PyTorch checks annotations
+
+
+def _unchanged(bucket: Any) -> Any:
+    from torch.futures import Future
+
+    tensor = bucket.buffer()
+    done: Any = Future(devices=[tensor.device] if tensor.is_cuda else None)
+    done.set_result(tensor)
+    return done

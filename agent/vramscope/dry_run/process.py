@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,10 @@ from vramscope.steps.records import StepRecord
 
 END_SECONDS: Final = 60
 """Time for the program's own cleanup after the last step. Then its process is ended."""
+MOST_ERROR_CHARACTERS: Final = 200
+"""Length to which the message of an exception is shortened."""
+LAUNCHER_ERROR: Final = "ChildFailedError"
+"""Exception of torchrun if one of its processes failed, which reports its own."""
 STUCK_STATUS: Final = 3
 """Exit status of a process that waited for a value that an emulated device does not have."""
 
@@ -83,7 +88,8 @@ class DryRunProcess(StepListener):
     def write(self) -> None:
         """Write the report, unless this process did nothing on the device."""
         reads = self._log.reads()
-        if not self._steps and not reads and not self._log.refused:
+        error = _error()
+        if not self._steps and not reads and not self._log.refused and error is None:
             return
         job = job_rank()
         report = ProcessReport(
@@ -92,6 +98,7 @@ class DryRunProcess(StepListener):
             steps=self._steps,
             waits_at=self._log.waits_at,
             refused=self._log.refused,
+            error=error,
             unstepped=optimizers.unstepped(),
             cudnn_plans=self._log.cudnn_plans,
             tries_algorithms=_tries_algorithms(),
@@ -111,6 +118,15 @@ class DryRunProcess(StepListener):
     def _end_stuck(self) -> None:
         self.write()
         os._exit(STUCK_STATUS)
+
+
+def _error() -> str | None:
+    """Return the exception that ends this process, if one does. Python stores what it has printed."""
+    ended_by = getattr(sys, "last_value", None)
+    if ended_by is None or type(ended_by).__name__ == LAUNCHER_ERROR:
+        return None
+    line = next(iter(str(ended_by).strip().splitlines()), "")
+    return ": ".join(filter(None, [type(ended_by).__name__, line[:MOST_ERROR_CHARACTERS]]))
 
 
 def _tries_algorithms() -> bool:

@@ -90,6 +90,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Line of a loop that read the device so often that the process was ended."""
     refused: str | None = None
     """What the program asked for that cannot be emulated, as a sentence."""
+    error: str | None = None
+    """Exception that ended the program: its class and the first line of its message."""
     unstepped: list[str] = []
     """Optimizers that exist and have not stepped, by the name of their class."""
     cudnn_plans: int

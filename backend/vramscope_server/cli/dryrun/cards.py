@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ def _read() -> tuple[Card, ...]:
 
 CARDS: Final = _read()
 
+SIMILARITY: Final = 0.6
+"""Likeness of two names from which on one is suggested for the other; 1 is equal."""
 OTHERS: Final = re.compile(r"(?i)\b(mi\d{3}\w?|radeon|rx ?\d{4}|instinct|gaudi|tpu|m[1-4])\b")
 """Devices of other makers."""
 
@@ -79,8 +82,10 @@ def card_named(words: str) -> Card:
             f"--card {words}: the emulated GPU runs PyTorch's CUDA build, which is for NVIDIA's cards only",
             BAD_ARGUMENTS,
         )
-    known = ", ".join(card.key for card in CARDS)
-    raise Failure(f"--card {words} is not known. Known cards: {known}", BAD_ARGUMENTS)
+    known = [card.key for card in CARDS]
+    similar = difflib.get_close_matches(words, known, 1, SIMILARITY)
+    meant = f" Did you mean {similar[0]}?" if similar else ""
+    raise Failure(f"--card {words!r} is not known.{meant} Known cards: {', '.join(known)}", BAD_ARGUMENTS)
 
 
 def show(as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -36,6 +37,7 @@ RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H1
 PLAIN_RECURRENT: Final = (
     "the spaces of cuDNN for nn.RNN follow the formula of an LSTM with one gate, and were not measured"
 )
+NO_STEP: Final = "no optimizer step ended: the script must call step() of a PyTorch optimizer before it ends"
 LARGE_BYTES: Final = 1024 * 1024 * MIB
 """Memory of the card on which the need is measured if the training does not fit."""
 
@@ -70,19 +72,33 @@ def faults(trial: Trial) -> list[str]:
         place = next(report.waits_at for report in trial.reports if report.waits_at)
         found.append(f"{place} waits in a loop for a value that is not computed")
     elif trial.end == "failed":
-        found.append(f"the command failed with status {trial.status}")
+        found.append(_failure(trial))
     elif trial.end == "ended" and not trial.steps:
-        found.append("no optimizer step ended")
+        found.append(NO_STEP)
     elif trial.end == "ended" and trial.run is None:
         found.append("the server did not keep the run, so that its peaks are not known; it may have ended before")
     elif trial.end == "ended" and not peak_allocated(trial):
-        found.append("the script used no memory of the GPU")
+        found.append("the script used no memory of the GPU: check which device it chooses")
     if trial.processes > 1:
         found.append(f"{trial.processes} processes trained without ranks, and the figures are those of one of them")
     for read in reads_of(trial):
         if read.kind == "shape":
             found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
     return found
+
+
+def _failure(trial: Trial) -> str:
+    """Return why a command failed, as far as its processes said it, and what to do."""
+    if trial.status < 0:
+        name = signal.Signals(-trial.status).name
+        return f"the command was killed by {name}" + ("; host memory may be too small" if name == "SIGKILL" else "")
+    error = next((report.error for report in trial.reports if report.error), None)
+    if error is None:
+        return f"the command failed with status {trial.status}; its own message is above"
+    text = f"the script failed with {error}"
+    if any(read.kind in ("used_number", "used_copy", "branch") for read in reads_of(trial)):
+        return f"{text}; a value that does not exist may be the cause (--assume sets values)"
+    return text
 
 
 def assumptions(trial: Trial) -> list[str]:
