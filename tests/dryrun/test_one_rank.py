@@ -14,6 +14,7 @@ from ports import free_port
 
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.dryrun import show
+from vramscope_server.cli.dryrun.training import Plan
 
 MESH = """
 from vramscope.dry_run import one_rank
@@ -75,6 +76,11 @@ def test_a_launcher_is_refused(words, launcher):
         show("", False, words, "h100", steps=1, timeout_seconds=1, ranks=8)
 
 
+@pytest.mark.parametrize(("ranks", "devices"), [(1, 1), (4, 4), (64, 8)])
+def test_a_machine_has_a_card_for_each_rank_and_at_most_eight(ranks, devices):
+    assert Plan(["python", "train.py"], [], "http://x", 1, 1, ranks=ranks).devices == devices
+
+
 def dry_run(
     url: str, folder: Path, *options: str, command: str = "", program: str = PROGRAM
 ) -> tuple[dict[str, Any], int, str]:
@@ -104,6 +110,13 @@ def test_a_rank_of_64_holds_its_share(url, tmp_path):
     share = 8 * LAYER_BYTES / 64
     assert 3 * share < answer["peak_allocated_bytes"] < 3 * share + 8 * LAYER_BYTES
     assert [row["rank"] for row in answer["ranks"]] == [0]
+
+
+@pytest.mark.gpu
+def test_another_rank_has_the_device_of_its_place_on_the_machine(url, tmp_path):
+    answer, code, said = dry_run(url, tmp_path, "--ranks", "64", "--as-rank", "13", program=DATA_PARALLEL)
+    assert (code, [row["rank"] for row in answer["ranks"]]) == (0, [13]), said
+    assert answer["peak_allocated_bytes"] > 4 * 2048 * 2048 * 4
 
 
 @pytest.mark.gpu

@@ -43,6 +43,8 @@ OWN_SETTINGS: Final = {
 }
 PROCESSES: Final = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes", "--num_gpus")
 """Options of torchrun, accelerate and deepspeed for the number of processes on a machine."""
+MACHINE_DEVICES: Final = 8
+"""GPUs of each machine of a training with several ranks, if it has that many."""
 ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Environment variables with PyTorch's allocator settings; the first that is set counts."""
 EXPANDABLE: Final = "expandable_segments:True"
@@ -79,7 +81,9 @@ class Plan:
 
     @property
     def devices(self) -> int:
-        """Number of emulated devices: one for each process that the command starts, else one."""
+        """Number of emulated devices: one for each process that the command starts, or each rank of a machine, else one."""
+        if self.ranks > 1:
+            return min(self.ranks, MACHINE_DEVICES)
         for position, word in enumerate(self.command):
             option, equals, value = word.partition("=")
             if option in PROCESSES:
@@ -214,7 +218,8 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         environment[ASSUME_VARIABLE] = " ".join(f"{one}={str(one.value).lower()}" for one in plan.assume)
     if plan.ranks > 1:
         environment |= {RANKS_VARIABLE: str(plan.ranks), "RANK": str(plan.as_rank), "WORLD_SIZE": str(plan.ranks)}
-        environment |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        local = {"LOCAL_RANK": str(plan.as_rank % MACHINE_DEVICES), "LOCAL_WORLD_SIZE": str(plan.devices)}
+        environment |= local | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     if plan.has_large_workspaces:
         environment["EMULATED_GPU_CUDNN_WORKSPACE"] = "most"
     if "expandable_segments" in plan.changes:
