@@ -76,7 +76,7 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["other"] = False
     elif remedy["what"].startswith(("models that do not train", "free the copies of weights")):
         wishes["beside"] = False
-    elif remedy["what"].startswith("keep ") and death.cause == "data":
+    elif remedy["what"].startswith("keep ") and death.cause != "leak":
         wishes["data"] = "host"
     elif remedy["what"].startswith("make the copy of"):
         wishes["copy"] = "host"

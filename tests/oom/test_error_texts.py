@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from error_texts import TEXTS, ErrorText
+from error_texts_of_exports import EXPORTS
 from error_texts_of_full_logs import FULL_LOGS
 from error_texts_of_libraries import LIBRARIES
 from error_texts_of_serving import SERVING
@@ -61,7 +62,9 @@ def test_a_pasted_text_gets_the_right_answer(
     assert [words for words in case.never if words in output] == []
 
 
-@pytest.mark.parametrize("case", [*LIBRARIES, *SERVING, *WRAPPED_LOGS, *FULL_LOGS], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*LIBRARIES, *SERVING, *WRAPPED_LOGS, *FULL_LOGS, *EXPORTS], ids=lambda case: case.name
+)
 def test_a_later_text_gets_the_right_answer(case: ErrorText) -> None:
     """Since all scores are published, the texts that were held out are tested like the others."""
     found, why = score(case)

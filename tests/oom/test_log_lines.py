@@ -270,6 +270,15 @@ def test_an_error_after_a_complete_statement_on_its_line_is_read(last: str) -> N
     assert parse(f'E   raise RuntimeError(f"{{name(3)}}: {error}")').kind == "unknown"
 
 
+def test_an_error_after_an_assertion_on_its_line_is_read() -> None:
+    """Within the string of the assertion the same words are no error."""
+    error = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert parse(f'{{"src": "x"}} assert "cuda" in str(device) {error}').kind == "pytorch"
+    assert parse(f"assert 'cuda' in name, {error}").kind == "pytorch"
+    assert parse(f'    assert "{error}" in str(raised)').kind == "unknown"
+    assert parse(f"E   assert 'no' == '{error}'").kind == "unknown"
+
+
 @pytest.mark.parametrize("line", NO_ERROR.strip().splitlines())
 def test_a_line_that_is_no_error_is_not_taken_for_one(line: str) -> None:
     assert parse(f"epoch 1 loss 0.2\n{line}\nepoch 2\n").kind == "unknown"

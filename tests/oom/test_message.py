@@ -146,6 +146,25 @@ def test_the_time_to_parse_a_text_grows_with_its_length_only(unit: str) -> None:
     assert found.shortened or whole.rstrip().endswith(found.text), "it ends where the text does"
 
 
+@pytest.mark.parametrize("text", [TORCH_1, TORCH_2_1, TORCH_2_4], ids=["1.11", "2.1", "2.4"])
+def test_a_text_that_begins_within_a_message_is_read(text: str) -> None:
+    """People copy the last lines of a terminal. What was requested is not known then."""
+    begin = text.index("total capac")
+    message = parse(text[begin:])
+    whole = parse(text)
+    assert (message.kind, message.asked_bytes, message.errors) == ("pytorch", None, 1)
+    assert (message.free_bytes, message.allocated_bytes) == (whole.free_bytes, whole.allocated_bytes)
+    assert whole.errors == 1 and parse(f"see {text}").errors == 1
+    assert parse(f"a note\n{text[begin:]}").kind == "unknown", "in a log it may be a quotation"
+
+
+def test_a_panel_whose_first_line_ends_at_a_blank_is_read() -> None:
+    for width in range(60, 90):
+        lines = [TORCH_2_1[at : at + width] for at in range(0, len(TORCH_2_1), width)]
+        boxed = "\n".join(f"│ {line:<{width}} │" for line in lines)
+        assert parse(f"╭{'─' * (width + 2)}╮\n{boxed}\n╰{'─' * (width + 2)}╯").unallocated_bytes == 1.25 * GIB, width
+
+
 def test_a_cut_message_invents_no_numbers() -> None:
     """Cut anywhere, the parser neither fails nor invents a number; nor does the diagnosis."""
     whole = parse(TORCH_2_4)

@@ -26,6 +26,8 @@ _BOX: Final = re.compile(r"^[│┃║][ ]?|[ ]{0,400}[│┃║]$", re.MULTILIN
 """Sides of a box that is drawn around a message."""
 MOST_LINES: Final = 200
 """Lines of one error that are joined."""
+_NEXT_LINES: Final = 4
+"""Lines that show the width of a terminal where the first line lost the blank at its end."""
 LEAST_WIDTH: Final = 40
 """Width of the narrowest terminal."""
 MOST_LINE_CHARACTERS: Final = 2000
@@ -36,10 +38,12 @@ _CLASS: Final = re.compile(r"[\w.]*(?:Error|Exception)(?: \d+)?:\s*$")
 """Name of an exception at the end of what stands before its message."""
 
 _CODE: Final = re.compile(
-    r"\braise [\w.]{1,80}\(|\bassert [\"'(]|\bpytest\.raises\(|\bassertRaises\w{0,10}\(|\bre\.(?:search|match|findall|compile)\("
+    r"\braise [\w.]{1,80}\(|\bassert \(|\bpytest\.raises\(|\bassertRaises\w{0,10}\(|\bre\.(?:search|match|findall|compile)\("
     r"|\.side_effect ?= ?"
 )
 """Beginning of a statement that names an error and does not report one."""
+_ASSERTED: Final = re.compile(r"\bassert ([\"'])")
+"""An assertion that begins with a string. What follows the string may be a real error on the same line of a log."""
 _FRAME: Final = re.compile(r'([^"\n]{0,200})File "[^"\n]{1,1000}", line \d')
 
 
@@ -85,12 +89,13 @@ def joined(before: str, text: str) -> str:
     before   beginning of the first line, up to the error
     """
     lines = text.split("\n", MOST_LINES)
-    width = len(before) + len(lines[0])
+    width = first = len(before) + len(lines[0])
     if width < LEAST_WIDTH or len(lines) == 1:
         return text
+    width += any(len(line) == width + 1 for line in lines[1:_NEXT_LINES])  # the blank at its end may be lost
     whole = lines[0]
     for at, line in enumerate(lines[1:MOST_LINES], 1):
-        broken = len(lines[at - 1]) if at > 1 else width
+        broken = len(lines[at - 1]) if at > 1 else first
         if broken not in (width, width - 1) or not line.strip():
             return "\n".join([whole, *lines[at:]])
         whole += line if broken == width else f" {line}"  # the blank at the end of a line is often lost
@@ -112,6 +117,8 @@ def in_source_line(text: str, at: int) -> bool:
     line = text[max(newline + 1, at - MOST_LINE_CHARACTERS) : at]
     last = line[-_SOURCE_CHARACTERS:].rpartition("\\n")[2]  # JSON has a traceback on one line
     if any(last.count(")", code.end()) <= last.count("(", code.end()) for code in _CODE.finditer(last)):
+        return True
+    if any(last.count(found[1], found.start(1)) % 2 for found in _ASSERTED.finditer(last)):
         return True
     if newline < 0:
         return False

@@ -98,6 +98,11 @@ class Beginning(NamedTuple):
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)"
 _SIZE: Final = r"\d[\d.]{0,20}\s{0,4}(?:bytes|[KMGT]iB)"
+_WITHOUT_HEAD: Final = (
+    r"\A(?![^\n]{0,200}ried to allocate)[^\n]{0,100}?"
+    rf"(?:\bof which {_SIZE} is free\.|{_SIZE} already allocated; {_SIZE} free|Of the allocated memory {_SIZE} is allocated by)"
+)
+"""A text that begins within a message: people copy its last lines."""
 _STATES: Final = r"""(?:^[ \t]{0,40}|(?<=[\]:|>("'=-])|(?<=[\]:|>("'=-] )|(?<=Error ))"""
 """What stands before words that report an error. Within a sentence the same words may be a hint."""
 LOOKS_FOR: Final = re.compile(r"""[^"'\n]{0,100}["'] {0,3}(?:not )?in\b""")
@@ -138,7 +143,7 @@ _TENSORRT: Final = (
 _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("preemptive", _DEVICE + r" out of memory\. Allocation was preemptively rejected", True),
     ("pytorch", rf"{_DEVICE} out of memory\.\s{{0,40}}(?:\w{{1,40}} )?[Tt]ried to allocate"
-     rf"|Tried to allocate\s{{1,40}}{_SIZE}\.?\s{{1,40}}\(?(?:GPU|NPU|XPU|MLU) \d", True),
+     rf"|Tried to allocate\s{{1,40}}{_SIZE}\.?\s{{1,40}}\(?(?:GPU|NPU|XPU|MLU) \d|{_WITHOUT_HEAD}", True),
     ("cudaMallocAsync", r"Allocation on device \d{1,4} would exceed allowed memory", True),
     ("mps", r"MPS backend out of memory|Invalid buffer size: \d[\d.]{0,20} ?[KMGT]i?B"
      r"|Insufficient Memory \(\d{1,8}:kIOGPUCommandBufferCallbackErrorOutOfMemory\)", True),
@@ -234,7 +239,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
     ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed(?= *$| {2,}\S| *\()"
      r"|^[ \t]{0,40}(?:zsh: killed +(?!by )\S|fish: [^\n]{1,300} terminated by signal SIGKILL)|died with <Signals\.SIGKILL: 9>"
-     r"|[Cc]ommand terminated by signal 9\b|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
+     r"|(?:[Cc]ommand terminated|shut ?down|terminated|exited|ended|stopped) (?:with|by|on|due to) signal:? 9\b"
+     r"|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
      rf"|{_EXIT_CODE}"
      r"|was sent SIGKILL! Perhaps out of memory|\b[Ee]xited \(137\)"
      r"|make(?:\[\d{1,3}\])?: \*\*\* \[[^\n]{1,200}\] (?:Killed|Error 137)"
