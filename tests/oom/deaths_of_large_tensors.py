@@ -53,7 +53,7 @@ LARGE_TENSOR_DEATHS = [
         """,
     ),
     Death(
-        "a bank of features that torch.cat makes anew in each step",
+        "a bank of features that torch.cat extends in each step",
         "leak",
         """
         model = stack(4, 1024)

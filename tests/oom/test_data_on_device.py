@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 
@@ -49,3 +51,15 @@ def test_a_batch_of_which_a_copy_is_saved_is_no_data(keeps: str) -> None:
 
 def test_a_tensor_smaller_than_some_batches_is_no_data() -> None:
     assert found(128 * MIB, keeps_data=True) is None
+
+
+@pytest.mark.parametrize(("batches", "is_data"), [(6, True), (2, False)])
+def test_batches_that_wait_in_a_queue_are_data(batches: int, is_data: bool) -> None:
+    """They have as many rows as the batch. A few tensors of as many rows may be the parts of one batch."""
+    layer = torch.nn.Linear(1024, 8).cuda()
+    waiting = deque(torch.empty(32 * 1024, 1024, device="cuda") for _ in range(batches + 1))
+    batch = waiting.popleft()
+    loss = layer(batch).sum()
+    holder = holder_of_data(0, 1024 * MIB, 512 * MIB, None)
+    assert (holder is not None and holder.name == "waiting") is is_data
+    assert loss.requires_grad and len(batch) and len(waiting) == batches

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import estimate_of
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
+from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.oom_record import OTHER_MODELS, ModuleBytes, OomRecord
+from vramscope_server.analysis.oom.remedies import defragment
+from vramscope_server.analysis.oom.remedies.defragment import EXPANDABLE
+from vramscope_server.analysis.oom.remedies.remedy import RemedyContext
 
 MIB = 1 << 20
 BACKWARD = Facts(
@@ -18,13 +27,20 @@ BACKWARD = Facts(
 )  # fmt: skip
 
 
+def record(step: int, **more: Any) -> OomRecord:
+    return OomRecord(
+        record="1" * 16, seen_by="observer", time_ns=1, rank=0, world_size=1, device=0, asked_bytes=MIB, step=step, stack=[],
+        seconds=0.1, **more,
+    )  # fmt: skip
+
+
 def estimate(working: int, error: int, **more: int | bool) -> Estimate:
     return Estimate(100 * MIB, 0, working * MIB, error * MIB, 0, 0, Basis.GRAPH, **more)  # type: ignore[arg-type]
 
 
 def test_a_saving_of_a_smaller_batch_is_promised_only_where_the_need_is_known() -> None:
-    assert estimate(1000, 100).saved_by(0.25) == 750 * MIB
-    assert estimate(1000, 101).saved_by(0.25) is None, "extrapolated"
+    assert estimate(1000, 50).saved_by(0.25) == 750 * MIB
+    assert estimate(1000, 51).saved_by(0.25) is None, "extrapolated"
     assert estimate(1000, 0, may_grow=True).saved_by(0.25) is None
 
 
@@ -42,9 +58,62 @@ def test_models_that_pile_up_leave_no_device_large_enough() -> None:
         assert (need.high_bytes is not None) is known
 
 
+def test_the_first_gradient_of_its_size_may_have_two_more() -> None:
+    """The gradient that is computed from it is as large, and the block of another one may not be free in one piece."""
+    known = replace(BACKWARD, used_bytes=1480 * MIB)
+    usual, begins = estimate_of(known), estimate_of(replace(known, gradients_begin=True))
+    assert usual is not None and begins is not None
+    assert begins.error_bytes - usual.error_bytes in range(315 * MIB, 317 * MIB)
+    assert begins.likely_bytes == usual.likely_bytes
+
+
+@pytest.mark.parametrize(
+    ("node", "begins"),
+    [
+        ("NllLossBackward0", True),
+        ("MeanBackward0", True),
+        ("GatherBackward0", True),
+        ("MmBackward0", False),
+        (None, False),
+    ],
+)
+def test_a_gradient_of_a_smaller_result_begins(node: str | None, begins: bool) -> None:
+    assert facts_of_record(record(step=3, node=node)).gradients_begin is begins
+
+
+def test_a_teacher_of_several_times_the_size_is_one_model_in_the_first_step() -> None:
+    """Nothing was trained before it that could be kept."""
+    teacher = ModuleBytes(module="Sequential", category=OTHER_MODELS, held_bytes=5 * 16 * MIB, tensors=40)
+    for step, kept in ((0, 0), (1, 5)):
+        found = record(step=step, owned_bytes={"parameters": 16 * MIB}, holders=[teacher])
+        assert facts_of_record(found).kept_models == kept
+
+
+def test_the_rest_of_a_pass_is_given_as_an_amount_only_where_it_is_known() -> None:
+    """An evaluation keeps no graph: what its rest needs does not follow from its beginning."""
+    evaluates = replace(BACKWARD, phase="eval", progress=0.3, used_bytes=1330 * MIB, trainable_bytes=0)
+    evaluates = replace(evaluates, reserved_bytes=1300 * MIB, free_bytes=200 * MIB, used_bytes=1290 * MIB)
+    sentence = diagnose(evaluates).sentence
+    assert "The rest of the pass needs more. How much is not known." in sentence
+    assert "would need about" not in sentence
+
+
 def test_a_part_that_is_recomputed_wants_more_than_this_request() -> None:
     """Within the backward a checkpointed part runs again: its forward goes on after the request."""
     assert diagnose(BACKWARD).kind is CauseKind.FRAGMENTATION
     again = diagnose(replace(BACKWARD, recomputes=True))
     assert again.kind is CauseKind.ACTIVATIONS
     assert again.estimate is not None and again.estimate.high_bytes is None
+
+
+@pytest.mark.parametrize(("kind", "enough"), [(CauseKind.FRAGMENTATION, True), (CauseKind.LEAK, None)])
+def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | None) -> None:
+    """It would come a few steps later: the leak fills the room that the setting makes."""
+    estimate = estimate_of(BACKWARD)
+    assert estimate is not None
+    replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
+    record = SimpleNamespace(torch="2.13.0", hip=None)
+    for replays in ([replayed], []):
+        context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs, found=replays: found, [])  # type: ignore[misc, arg-type]
+        [remedy] = defragment.remedies_for(context)
+        assert remedy.enough is (enough if replays else None)

@@ -19,7 +19,10 @@ from vramscope.protocol.oom_record import DataHolder
 LEAST_SHARE: Final = 0.1
 """Share of the memory in use. Less is not searched for, and not named."""
 BATCHES: Final = 4
-"""A single tensor is data, and not the batch, where it is larger than this number of batches."""
+"""A single tensor is data, and not the batch, where it is larger than this number of batches.
+
+So many tensors of one shape in a container are batches that wait.
+"""
 
 
 def holder_of_data(
@@ -62,7 +65,10 @@ def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, row
     if holder.name == "unknown":
         return False
     if batch_bytes is None:  # a batch is saved for the backward
-        return not any(_may_be_saved(tensor) or tensor.shape[:1].numel() in rows for tensor in tensors)
+        waiting = holder.container and len(tensors) >= BATCHES and len({(one.shape, one.dtype) for one in tensors}) == 1
+        return not any(
+            _may_be_saved(tensor) or (not waiting and tensor.shape[:1].numel() in rows) for tensor in tensors
+        )
     return holder.container or group.held_bytes > BATCHES * batch_bytes
 
 

@@ -101,7 +101,8 @@ class LeaksAtError:
             return None
         in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
         # A model is known from the end of its first forward on.
-        unobserved = self._clock.phase == BACKWARD and before_forward_bytes is None and not backward_runs_python()
+        runs = self._clock.phase == BACKWARD and not backward_runs_python()
+        unobserved = before_forward_bytes is None and (trigger.running is not None or runs)
         resident = (before_forward_bytes or 0 if in_step and not unobserved else used) - sum(owned.owned_bytes.values())
         if resident < LEAST_SHARE * used:
             return None

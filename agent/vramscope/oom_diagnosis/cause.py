@@ -139,6 +139,8 @@ class MemoryParts:
     asked_bytes: int
     """0 where the request is one of the waiting parameters."""
     likely_bytes: int
+    rest_is_known: bool
+    """False: ``likely_bytes`` is extrapolated from layers that say little of the rest."""
     available_bytes: int
     outside_bytes: int = 0
     """Made since the last step, outside of any; not among the working bytes."""

@@ -26,6 +26,9 @@ EXTRAPOLATION_ERROR: Final = 0.5
 """Error of what was still to come of a forward, as a share of it, where it is extrapolated from the graph."""
 AFTER_FORWARD_ERROR: Final = 0.10
 """Error after the forward: the rest of a backward frees more than it allocates."""
+BEGINNING_GRADIENTS: Final = 2
+"""Gradients as large as the request that may still come where the backward has just begun: the one that is computed from it, and
+one in a block that cannot be used again."""
 REPEAT_ERROR: Final = 0.05
 """Error where an earlier step was complete."""
 UNEXPLAINED: Final = 0.1
@@ -194,7 +197,8 @@ def _in_backward(facts: Facts, state: _State) -> Estimate:
     """From here on activations are freed as gradients are made: the memory used so far is the most that is likely."""
     full = max(state.scaling, (facts.peak_now_bytes or 0) - state.owned - state.constant)
     if not facts.recomputes:
-        return _or_the_step_before(state, full, AFTER_FORWARD_ERROR, 0.0, Basis.FORWARD_DONE)
+        begins = BEGINNING_GRADIENTS * state.asked / full if facts.gradients_begin and full else 0
+        return _or_the_step_before(state, full, AFTER_FORWARD_ERROR + begins, 0.0, Basis.FORWARD_DONE)
     # How much of the part is still to come is not known: at least one more request like this one.
     return state.unknown(Basis.FORWARD_REST_UNKNOWN, state.resting + int(full) + state.asked)
 

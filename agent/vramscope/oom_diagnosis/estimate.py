@@ -8,8 +8,9 @@ from typing import Final
 
 FRAGMENTATION_MARGIN: Final = 0.05
 """Reserved bytes needed beyond allocated bytes, as a share of the bytes needed."""
-EXACT_ERROR: Final = 0.1
-"""Error up to which a saving is promised. Extrapolated ones were off by up to 28 % (tests/oom/PROMISES.md)."""
+EXACT_ERROR: Final = 0.05
+"""Error up to which a saving is promised. Extrapolated ones were off by up to 28 %, and those of a backward in progress, in which
+an input may still get a gradient, by up to 13 % (tests/oom/PROMISES.md)."""
 
 
 class Basis(Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -123,6 +124,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         other_models_bytes=owned.get(OTHER_MODELS, 0) + (record.copy_waiting_bytes or 0),
         kept_models=_kept_models(record),
         recomputes=record.phase == "backward" and any(_path(frame.file).endswith(CHECKPOINT) for frame in record.stack),
+        gradients_begin=_REDUCES.match(record.node or "") is not None,
         copy_of=record.copy_of or "",
         copy_bytes=record.copy_bytes or 0,
         copies_bytes=sum(
@@ -186,6 +188,11 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
     return replace(facts, kind=message.kind, worker=message.worker, **taken)
 
 
+_REDUCES: Final = re.compile(
+    r"(?:Mean|Max|Min|Amax|Amin|Std|Var|Norm|LinalgVectorNorm|Logsumexp|Gather|Select|Slice|Index|IndexSelect|TopK|NllLoss2D|NllLoss"
+    r"|MseLoss|SmoothL1Loss|L1Loss|HuberLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|KlDiv)Backward\d*$"
+)
+"""Autograd nodes of operations whose result is smaller than what they take."""
 _IN_MESSAGE: Final = (
     "asked_bytes",
     "total_bytes",
@@ -206,7 +213,12 @@ def _path(file: str) -> str:
 
 
 def _kept_models(record: OomRecord) -> int:
-    """Other models with as many bytes of weights as the one that trains: holders have the models of a class together."""
+    """Other models with as many bytes of weights as the one that trains: holders have the models of a class together.
+
+    0 in the first step: nothing has been trained that could be kept. A teacher may be several times as large.
+    """
+    if record.step == 0:
+        return 0
     trains = record.owned_bytes.get("parameters", 0)
     others = (one for one in record.holders if one.category == OTHER_MODELS and one.module != COPIES)
     return sum(one.held_bytes // trains for one in others if trains and one.held_bytes % trains == 0)

@@ -56,6 +56,8 @@ class Facts:
     """Models that do not train and are as large as the one that does: folds, or members of an ensemble."""
     recomputes: bool = False
     """A checkpointed part is run again within the backward: the rest of its forward is still to come."""
+    gradients_begin: bool = False
+    """The request is a gradient that is larger than the one it is computed from: the first of its size in the backward."""
     copy_of: str = ""
     """Class of the model that is being copied, or ``the model's weights``; empty: none is."""
     copy_bytes: int = 0
@@ -234,7 +236,7 @@ class Facts:
         if self.working_bytes is None or self.used_bytes is None:
             return 0
         before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
-        if self.phase == "backward" and self.before_forward_bytes is None:
+        if self.phase in ("forward", "backward") and self.before_forward_bytes is None:
             before = self.data_bytes
         grown = max(self.leaked_bytes, self.growth_bytes or 0)
         # An evaluation with gradients on has accumulated it since its first forward began.
@@ -249,7 +251,7 @@ class Facts:
         """
         working, own = self.working_bytes, self.forward_bytes
         observed = self.before_forward_bytes is not None
-        return 0 if observed or working is None or own is None else max(0, working - own)
+        return 0 if observed or working is None or own is None else max(0, working - own - self.data_bytes)
 
     @property
     def input_ratio(self) -> float | None:

@@ -240,7 +240,12 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
     remarks = []
     known = parts.fixed_bytes + parts.data_bytes + parts.outside_bytes + parts.working_bytes + parts.asked_bytes
     if known <= parts.available_bytes < parts.likely_bytes:
-        remarks.append(f"The whole step would need about {amount(parts.likely_bytes)}.")
+        whole = "pass" if facts.phase == "eval" else "step"
+        remarks.append(
+            f"The whole {whole} would need about {amount(parts.likely_bytes)}."
+            if parts.rest_is_known
+            else f"The rest of the {whole} needs more. How much is not known."
+        )
     elif known <= parts.available_bytes and facts.idle_bytes:
         remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
     if parts.reason is Limiting.UPDATE:

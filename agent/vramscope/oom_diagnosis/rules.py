@@ -355,6 +355,7 @@ def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate |
             working_bytes=working - data - outside,
             asked_bytes=0 if facts.waiting_bytes else facts.asked_bytes or 0,
             likely_bytes=likely,
+            rest_is_known=estimate is not None and estimate.working_bytes is not None and not estimate.is_crude,
             available_bytes=available,
         ),
     )

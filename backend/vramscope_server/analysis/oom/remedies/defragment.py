@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
@@ -22,10 +23,11 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     record = context.record
     variable = allocator_variable(record.torch, record.hip)
     calls = f"more calls of {software(record.torch, record.hip).lower()}Malloc"
+    grows = context.kind is CauseKind.LEAK  # it would fill the room of the free blocks, too
     replayed = context.replay(CONFS)
     for result in replayed or ():
         cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else (calls, 2)
-        sure = estimate.fits(available) or (result.exact and estimate.low_bytes <= available)
+        sure = not grows and (estimate.fits(available) or (result.exact and estimate.low_bytes <= available))
         yield Remedy(
             what=f"{variable}={result.conf}",
             saves_bytes=result.saves_bytes,
@@ -43,7 +45,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
         yield Remedy(
             what=f"{variable}={EXPANDABLE}",
             saves_bytes=idle,
-            enough=estimate.fits(available),
+            enough=None if grows else estimate.fits(available),
             source="formula",
             source_words=f"at most all free blocks; {missing}",
             cost="almost none",
