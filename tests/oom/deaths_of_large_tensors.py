@@ -69,7 +69,7 @@ LARGE_TENSOR_DEATHS = [
     ),
     Death(
         "keys and values of a decoder that torch.cat makes longer",
-        "leak",
+        "activations",
         """
         class Layer(nn.Module):
             def __init__(self):
@@ -157,8 +157,7 @@ LARGE_TENSOR_DEATHS = [
             model(torch.empty(1, 1, side, side, side, device="cuda")).square().mean().backward()  # asks
             optimizer.step(); optimizer.zero_grad()
         """,
-        phase="forward",
-        remedy=False,
+        phase="backward",
     ),
     Death(
         "gradients in 32 bits beside those in 16",
@@ -238,6 +237,7 @@ LARGE_TENSOR_DEATHS = [
             optimizer.step(); optimizer.zero_grad()
         """,
         line="# asks",
+        remedy=False,  # the request is outside of a module: how much the rest needs is not known
     ),
     Death(
         "a bias of attention for each text and head",
@@ -280,7 +280,7 @@ LARGE_TENSOR_DEATHS = [
             optimizer.step(); optimizer.zero_grad()
         """,
         line="# asks",
-        phase="forward",
+        phase="backward",
     ),
     Death(
         "eight batches that wait on the card",

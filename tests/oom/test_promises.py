@@ -42,6 +42,7 @@ def test_a_saving_of_a_smaller_batch_is_promised_only_where_the_need_is_known() 
     assert estimate(1000, 50).saved_by(0.25) == 750 * MIB
     assert estimate(1000, 51).saved_by(0.25) is None, "extrapolated"
     assert estimate(1000, 0, may_grow=True).saved_by(0.25) is None
+    assert replace(estimate(1000, 50), basis=Basis.OTHER_SIZES).saved_by(0.25) is None, "an upper bound"
 
 
 def test_copies_of_the_update_bound_the_saving_of_a_smaller_batch() -> None:

@@ -36,6 +36,10 @@ class Basis(Enum):
     NO_FORWARD = auto()
 
 
+UPPER_BOUNDS: Final = frozenset({Basis.MORE_ROWS, Basis.SQUARE_OF_INPUT, Basis.OTHER_SIZES})
+"""Evidence of what a step needs at most. It may need half of that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Bytes that PyTorch would have needed."""
@@ -66,7 +70,8 @@ class Estimate:
     @property
     def is_exact(self) -> bool:
         """Whether ``working_bytes`` is known well enough to promise how much less a smaller batch needs."""
-        return self.working_bytes is not None and self.error_bytes <= EXACT_ERROR * self.working_bytes
+        bounded = self.basis in UPPER_BOUNDS
+        return not bounded and self.working_bytes is not None and self.error_bytes <= EXACT_ERROR * self.working_bytes
 
     def saved_by(self, share: float) -> int | None:
         """Bytes by which the peak is lower with this share of the batch; None where that is not known well enough.
