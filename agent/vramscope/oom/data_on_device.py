@@ -21,7 +21,7 @@ LEAST_SHARE: Final = 0.1
 BATCHES: Final = 4
 """A single tensor is data, and not the batch, where it is larger than this number of batches.
 
-A container with so many tensors of one shape has batches that wait.
+A container with at least this number of tensors of one shape has later batches.
 """
 
 
