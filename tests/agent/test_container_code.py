@@ -28,6 +28,33 @@ def code_of(lines: str) -> CodeType:
 
 
 @pytest.mark.parametrize(
+    ("body", "resets"),
+    [
+        ("for name in old: setattr(self, name, list(old[name]))", True),
+        ("setattr(self, new, [])", False),  # one attribute, at any time: it may be the one that is made
+        ("for name in old: setattr(new, name, [])", False),
+    ],
+)
+def test_a_method_that_sets_attributes_by_computed_names_is_known(body: str, resets: bool) -> None:
+    assert (drains.set_by_name([code_of(body)]) is not None) is resets
+
+
+def test_what_an_object_begins_with_is_no_reset() -> None:
+    class Metric:
+        def __init__(self, defaults: dict[str, Any]) -> None:
+            for name in defaults:
+                setattr(self, name, list(defaults[name]))
+
+    assert drains.set_by_name([Metric.__init__.__code__]) is None
+
+
+def test_the_cause_of_an_exception_is_followed() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    second.__cause__ = first
+    assert (".__cause__", first) in list(children(second))
+
+
+@pytest.mark.parametrize(
     ("body", "cut"),
     [
         ("self.q = torch.cat([self.q, new])[-size:]", HAS_COLUMNS),

@@ -287,6 +287,21 @@ def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, f
     assert ("A longer batch does that." in leaks["verdict"]["sentence"]) == (level == "none")
 
 
+@pytest.mark.parametrize(("kind", "level"), [("overlap", "held"), ("growing", "leak")])
+def test_an_output_that_is_longer_in_each_step_is_no_leak_either(server: RunningServer, kind: str, level: str) -> None:
+    agent, at = Agent(), np.arange(100)
+    floor, peak = GIB + at * 64 * MIB, 2 * GIB + at * 1280 * MIB
+    server.send(
+        agent,
+        agent.steps(100, after_step_bytes=floor.tolist(), peak_allocated_bytes=peak.tolist()),
+        scan(leak(kind, growth_bytes_per_step=None)),
+    )
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == level
+    assert ("A longer batch does that." in verdict["sentence"]) == (kind == "overlap")
+    assert "does not grow" not in verdict["sentence"]
+
+
 def test_without_a_scan_the_verdict_points_to_the_error(server: RunningServer) -> None:
     """The diagnosis of an error in the first step names a holder where no scan was made."""
     agent = Agent()

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.array_types import FloatArray, IntArray
-from vramscope_server.analysis.leaks.verdict_text import fits_when_full
+from vramscope_server.analysis.leaks.verdict_text import fits_when_full, is_steady
 from vramscope_server.analysis.series.trend import Trend, models_slope, trend, until_full, work_grows
 from vramscope_server.store.list_row import seconds
 from vramscope_server.store.series_reader import Damage, RankDevice, floats, load_columns
@@ -61,8 +61,8 @@ def memory_floor(
     fit = trend(floor["step"], floor["after_step_bytes"], on_host=place.device == series.CPU)
     tops, _ = _steps(connection, run, place, ["peak_allocated_bytes"], first, last)
     peaks = trend(tops["step"], tops["peak_allocated_bytes"])
-    named = any(not leak["on_host"] for leak in leaks)
-    if fit is None or peaks is None or named or not work_grows(fit, peaks):
+    grows = any(not (leak["on_host"] or leak["note"] or is_steady(leak)) for leak in leaks)
+    if fit is None or peaks is None or grows or not work_grows(fit, peaks):
         peaks = None
     outside = _outside_bytes(connection, run, place)
     used = _used_bytes(connection, run, place)

@@ -203,3 +203,23 @@ class Options:
 
     def __init__(self, args: Any) -> None:
         self.args = args
+
+
+@leaks("growing", holder="smoothed", nodes=True)
+def average_in_a_buffer(device: str) -> None:
+    """A buffer belongs to the model, but not the graph that was assigned with it."""
+    model, optimizer = training(device)
+    model.register_buffer("smoothed", torch.zeros((), device=device))
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).detach()
+        model.smoothed = 0.9 * model.smoothed + 0.1 * loss  # <- leak
+
+
+@leaks("growing", holder="state", nodes=True)
+def average_in_the_state_of_an_optimizer(device: str) -> None:
+    model, optimizer = training(device)
+    state = optimizer.state[next(model.parameters())]
+    state["level"] = torch.zeros((), device=device)
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).detach()
+        state["level"] = 0.9 * state["level"] + 0.1 * loss  # <- leak

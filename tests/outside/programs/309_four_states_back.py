@@ -1,4 +1,4 @@
-"""Truncated backpropagation with a window: the last four states stay in a queue, each a leaf with the output that came of it; the backward goes through these four steps by hand. Pattern: TBPTT with two lengths."""
+"""Truncated backpropagation with a window: the last four states stay in a queue, each a leaf with the output that came of it; at every fourth step the backward goes through these four steps by hand. Pattern: TBPTT with two lengths."""
 EXPECTED = {"kind": "innocent"}
 
 from collections import deque
@@ -16,7 +16,7 @@ for step in range(150):
     after = cell(x, before)
     states.append((before, after))
     state = after
-    if step % 2:
+    if step % 4 == 3:
         loss = (head(after) - x).square().mean()
         opt.zero_grad()
         loss.backward(retain_graph=True)
@@ -28,3 +28,4 @@ for step in range(150):
             result.backward(slope, retain_graph=True)
             slope = earlier.grad
         opt.step()
+        state = after.detach()

@@ -83,6 +83,18 @@ def emptied_elsewhere(
     return None
 
 
+def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:
+    """Line at which a method sets attributes one after the other by names that it computes, as the reset of a metric does:
+    ``for name, default in self.defaults.items(): setattr(self, name, list(default))``."""
+    for code in codes:
+        for part in with_inner(code):
+            if has_variable(part, "setattr") and _outlives(part, None):
+                for line in lines_of(part):
+                    if line.in_loop and line.loads >= {"setattr", "self"}:
+                        return Drain(part, line.number, whole=True)
+    return None
+
+
 def begun_by_call(code: types.CodeType, name: str, caller: types.CodeType, number: int) -> Drain | None:
     """Line at which a function begins an empty container of its own, where that line of its caller is in a loop: each call has a
     container that ends with it. The function of an epoch does that."""

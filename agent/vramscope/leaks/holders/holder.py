@@ -139,7 +139,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     )
     in_optimizer = _is_in_an_optimizer(whole)
     if in_optimizer:
-        place, line = line_search.call_at(codes.all, "add_param_group", "") or (place, line)
+        put = line_search.call_at(codes.all, "add_param_group", "") or line_search.put_under(codes.all, "params")
+        place, line = put or (place, line)
     elif in_calls and root.code is not None:
         place, line = line_search.called_from(codes.all, root.code.co_name) or (place, line)
     elif is_container:
@@ -313,7 +314,10 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
         return None
     own, name, attribute = found
     taking = drains.taken_from(own, name, is_list=of_list, attribute=attribute)
-    return taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+    taking = taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+    return taking or (
+        drains.set_by_name(own_codes(last.parent.kind)) if attribute and last.parent is not None else None
+    )
 
 
 def _begun_by_call(link: Path) -> Drain | None:

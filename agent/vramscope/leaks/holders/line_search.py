@@ -215,6 +215,17 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
     return min(found, key=lambda entry: entry[0])[1:] if found else None
 
 
+def put_under(codes: Iterable[types.CodeType], key: str) -> tuple[types.CodeType, int] | None:
+    """The first line in a function that overwrites what is under a key: ``group["params"][0] = parameter``."""
+    for code in codes:
+        for part in with_inner(code):
+            if key in part.co_consts:
+                for line in lines_of(part):
+                    if line.overwrites and key in line.texts:
+                        return part, line.number
+    return None
+
+
 def called_from(codes: Iterable[types.CodeType], function: str) -> tuple[types.CodeType, int] | None:
     """The first line, one in a loop before others, that calls the function or hands it to a call (``Thread(target=upload)``)."""
     found = [

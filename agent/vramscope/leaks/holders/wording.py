@@ -3,6 +3,7 @@ context, a frame kept by its exception, a closure, a container that is still bei
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import types
 from typing import Any, Final
@@ -12,6 +13,7 @@ from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import HOOKS, Holder, leads_through_one_cache
 from vramscope.leaks.holders.key import HolderKey, HolderKind, Mechanism
 from vramscope.leaks.holders.user_code import Codes
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan.object_children import attributes_of, children
 from vramscope.leaks.scan.reachability import reached, shortest_path
 from vramscope.process import frames, name_roots, type_info
@@ -19,6 +21,8 @@ from vramscope.process import frames, name_roots, type_info
 _SUSPENDED: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 NAMELESS: Final = "unknown"
 """Name of a holder that was not found."""
+_CALLED_AT_EXIT: Final = atexit._ncallbacks()
+"""Number of functions that were registered before, by libraries."""
 
 
 def named_by_itself(thing: Any) -> tuple[str, str | None] | None:
@@ -65,7 +69,7 @@ def holder_of_thing(
         at = line_search.registered_at(codes.all, code) or (code, code.co_firstlineno)
         return nameless_holder(
             HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
-            thing.__name__,
+            f"{thing.__name__}{_captured(thing, tensor)}",
             words,
             [words, *chain],
             at[0].co_filename,
@@ -91,6 +95,8 @@ def holder_of_thing(
     own = [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]
     name = label.partition("[")[0].lstrip(".")
     at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
+    if at is None and type_info.module_of(kind) == "weakref":
+        at = line_search.called_at(codes.all, "weakref", frozenset(("finalize",)))
     words = f"{'' if cyclic else 'an object of '}{type_info.qualified_name(kind)}{label}"
     return nameless_holder(
         HolderKey(HolderKind.OBJECT, type_info.module_of(kind), name=type_info.qualified_name(kind)),
@@ -123,6 +129,13 @@ def _of_suspended(thing: Any, child: Any, chain: list[str]) -> Holder | None:
         at[1] if at else code.co_firstlineno,
         code.co_name,
     )
+
+
+def _captured(function: types.FunctionType, tensor: Any) -> str:
+    """`` closure 'mask'`` for a lambda, whose own name says nothing; empty where no variable of it is the tensor."""
+    if function.__name__ != "<lambda>":
+        return ""
+    return next((label for label, value in children(function) if value is tensor), "")
 
 
 def types_below(path: list[Any]) -> list[str]:
@@ -196,6 +209,19 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
         line,
         code.co_name,
     )
+
+
+def at_exit(top: Any, chain: list[str], codes: Codes) -> Holder | None:
+    """The arguments of functions that are called when the process ends. Only C refers to them, so their number must have risen, and
+    the user's code must register some."""
+    if type(top) is not tuple or atexit._ncallbacks() - _CALLED_AT_EXIT < POLICY.container_tensors:
+        return None
+    at = line_search.called_at(codes.all, "atexit", frozenset(("register",)))
+    if at is None:
+        return None
+    words = "arguments of functions that are called when the process ends"
+    key = HolderKey(HolderKind.NAMED, "atexit", name="register")
+    return nameless_holder(key, "atexit", words, [words, *chain], at[0].co_filename, at[1], at[0].co_name)
 
 
 def unknown(tensor: Any) -> Holder:

@@ -136,7 +136,7 @@ def _of_queue(value: Any) -> Iterator[Child]:
 
 
 def _of_exception(value: Any) -> Iterator[Child]:
-    for name in ("__traceback__", "args", "__context__"):
+    for name in ("__traceback__", "args", "__cause__", "__context__"):
         yield f".{name}", BaseException.__getattribute__(value, name)
 
 

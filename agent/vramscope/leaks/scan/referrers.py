@@ -312,7 +312,10 @@ def _holders(
                 break
             level = above
     chain = _types_below(level[0], child_of, closure)
-    return [(None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)]
+    if cyclic:
+        return [wording.unknown(tensor)]
+    top = closure[level[0]]
+    return [wording.being_built(top, chain) or wording.at_exit(top, chain, codes) or wording.unknown(tensor)]
 
 
 def _types_below(key: int, child_of: dict[int, int], closure: dict[int, Any]) -> list[str]:

@@ -196,7 +196,10 @@ def _count(time: TimeBudget) -> None:
 
 
 def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
-    """Storages of parameters, buffers, gradients and optimizer state."""
+    """Storages of parameters, buffers, gradients and optimizer state.
+
+    Buffers and state with a graph are left out: they keep more than themselves.
+    """
     known: Storages = {}
     for module in modules:
         for tensor in list((module.__dict__.get("_parameters") or {}).values()):
@@ -204,7 +207,8 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
                 add_with_gradient(known, tensor)
         for tensor in list((module.__dict__.get("_buffers") or {}).values()):
             # A large buffer may be one that the user makes longer and longer.
-            if tensor is not None and tensor.numel() * tensor.element_size() < POLICY.large_buffer_bytes:
+            is_small = tensor is not None and tensor.numel() * tensor.element_size() < POLICY.large_buffer_bytes
+            if is_small and tensor.is_leaf:
                 storages.add(known, tensor)
     for optimizer in optimizers:
         for parameters in optimizer.__dict__.get("param_groups", ()):
@@ -293,7 +297,8 @@ def _add_all(known: Storages, value: Any, depth: int) -> None:
 
     kind = type(value)
     if issubclass(kind, torch.Tensor):
-        storages.add(known, value)
+        if value.is_leaf:
+            storages.add(known, value)
     elif depth and kind in (dict, list, tuple):
         for part in list(value.values() if kind is dict else value):
             _add_all(known, part, depth - 1)

@@ -335,7 +335,8 @@ class Judge:
                 late = late_growth(scans) if kind.reason is Reason.STILL_MORE else None
                 found.waits = Reason.MAY_FILL_UP if late is None else Reason.SLOWS_DOWN
                 found.growth = growth if late is None else late
-                found.keys_recur = kind.reason is Reason.STILL_MORE or (holder.looked_up and keys_recur(scans))
+                slower = kind.reason is Reason.STILL_MORE and (holder.keyed or late is not None)
+                found.keys_recur = slower or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
         elif kind.chain and context.per == "step":
             restarts = history.restarts

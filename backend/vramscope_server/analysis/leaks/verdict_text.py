@@ -108,13 +108,14 @@ def leak_verdict(
     on_card = [leak for leak in leaks if not leak["on_host"]]
     if on_card:
         sentences = [_who(leaks[0]), _how_much(leaks[0])]
-        sentences.append(_growth(on_card, floor, end))
+        steady = all(leak["note"] or is_steady(leak) for leak in on_card)
+        larger = _grows_by_itself(floor, models_slope, growing_peaks, end) if steady else ""
+        sentences.append(larger or _growth(on_card, floor, end))
         if len(leaks) > 1:
             more = len(leaks) - 1
             sentences.append(f"{count(more)} more finding{'s are' if more > 1 else ' is'} listed below.")
-        rises = floor is not None and _rises(floor)
-        steady = all(leak["note"] or _is_steady(leak) for leak in on_card)
-        if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
+        rises = floor is not None and _rises(floor) and not larger
+        if steady and not rises and not larger and leaks[0]["kind"] in KIND_WORDS:
             sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return RunLeakVerdict(
             "leak" if not steady else "growth" if rises else "held", " ".join(filter(None, sentences))
@@ -129,18 +130,8 @@ def leak_verdict(
         scans = f"{_filling(filling, ended=ended)}{left_out}"
     if not looked and ran_out:
         scans += " For what was retained at the out-of-memory error, see `vramscope oom` or the page Out of memory."
-    if floor is not None and floor.growing and models_slope is not None:
-        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more per step"
-        return RunLeakVerdict(
-            "none",
-            f"The models themselves grow: {own}, and memory after each step rises by {_slope(floor)}{end}. {scans}{kept}",
-        )
-    if floor is not None and growing_peaks is not None:
-        of_peaks = f"{amount(growing_peaks.slope)} per step, memory after each step by {_slope(floor)}"
-        return RunLeakVerdict(
-            "none",
-            f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that. {scans}{kept}",
-        )
+    if larger := _grows_by_itself(floor, models_slope, growing_peaks, end):
+        return RunLeakVerdict("none", f"{larger} {scans}{kept}")
     if floor is not None and floor.growing:
         explained = sum(_pace(leak, steps) for leak in filling)
         may_be_harmless = explained >= EXPLAINED * floor.slope or not _rises(floor)
@@ -166,6 +157,19 @@ def leak_verdict(
         if looked
         else RunLeakVerdict("unknown", f"{scans} {still}")
     )
+
+
+def _grows_by_itself(floor: Trend | None, models_slope: float | None, growing_peaks: Trend | None, end: str) -> str:
+    """What explains that memory rises though nothing is retained for long: larger models or larger steps. "" if neither."""
+    if floor is None or not floor.growing:
+        return ""
+    if models_slope is not None:
+        own = f"parameters, gradients, buffers and optimizer state take {amount(models_slope)} more per step"
+        return f"The models themselves grow: {own}, and memory after each step rises by {_slope(floor)}{end}."
+    if growing_peaks is not None:
+        of_peaks = f"{amount(growing_peaks.slope)} per step, memory after each step by {_slope(floor)}"
+        return f"The steps themselves need more and more: their peak rises by {of_peaks}. A longer batch does that."
+    return ""
 
 
 def _rises(floor: Trend) -> bool:
@@ -246,7 +250,7 @@ def rounds(per: str) -> str:
     return "batches" if per == "batch" else f"{per}s"
 
 
-def _is_steady(leak: Mapping[str, Any]) -> bool:
+def is_steady(leak: Mapping[str, Any]) -> bool:
     """As much in each step, or emptied again and again. Of a kind that only a newer agent knows its figure tells."""
     unknown = leak["kind"] not in KIND_WORDS and not (leak["growth_bytes_per_step"] or 0) > 0
     return leak["kind"] in STEADY or leak["emptied_after"] is not None or unknown
