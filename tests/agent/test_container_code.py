@@ -33,6 +33,7 @@ def code_of(lines: str) -> CodeType:
         ("for name in old: setattr(self, name, list(old[name]))", True),
         ("setattr(self, new, [])", False),  # one attribute, at any time: it may be the one that is made
         ("for name in old: setattr(new, name, [])", False),
+        ("for number in old: setattr(self, f'out_{number}', new)", False),  # more and more attributes
     ],
 )
 def test_a_method_that_sets_attributes_by_computed_names_is_known(body: str, resets: bool) -> None:

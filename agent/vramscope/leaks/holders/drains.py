@@ -90,7 +90,8 @@ def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:
         for part in with_inner(code):
             if has_variable(part, "setattr") and _outlives(part, None):
                 for line in lines_of(part):
-                    if line.in_loop and line.loads >= {"setattr", "self"}:
+                    # (A name that is made of a text and a number is that of a new attribute.)
+                    if line.in_loop and line.loads >= {"setattr", "self"} and not line.texts:
                         return Drain(part, line.number, whole=True)
     return None
 

@@ -21,6 +21,8 @@ from vramscope.process import type_info
 
 TRACEBACK: Final = ".__traceback__"
 """Link from an exception to the frames of its traceback, and to all their variables."""
+_OF_EXCEPTIONS: Final = (TRACEBACK, ".__cause__", ".__context__")
+"""Links from an exception to what it keeps; each earlier exception has the one before it."""
 MOST_COMPARED: Final = 64
 """Maximum number of newest paths that are compared to see how they differ."""
 NUMBER: Final = re.compile(r"\d+")
@@ -168,7 +170,7 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
         return links[:1]  # the loop assigns it in each iteration: freeing it frees all that is in it
     has_tee = any(link.kind is TEE for link in links)
     for position, link in enumerate(links[1:], start=1):
-        if links[position - 1].kind is TEE or link.label == TRACEBACK:
+        if links[position - 1].kind is TEE or link.label in _OF_EXCEPTIONS:
             return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one
         if not has_tee and link.label.startswith(("[", "{")):
             is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, CONTAINERS)

@@ -67,7 +67,7 @@ def holder_of_thing(
         code = thing.__code__
         words = f"function {thing.__qualname__} and its closure"
         at = line_search.registered_at(codes.all, code) or (code, code.co_firstlineno)
-        return nameless_holder(
+        found = nameless_holder(
             HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
             f"{thing.__name__}{_captured(thing, tensor)}",
             words,
@@ -77,6 +77,7 @@ def holder_of_thing(
             at[0].co_name,
             mechanism=Mechanism.CLOSURE,
         )
+        return found._replace(subject=thing.__name__)
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
         return _of_function(thing, tensor, chain, closure, cyclic=cyclic)
     if (
