@@ -551,6 +551,14 @@ def test_other_models_do_not_depend_on_the_batch() -> None:
     assert not any(one.enough for one in found(replace(with_teacher, peak_before_bytes=500 * MIB)))
 
 
+def test_a_model_that_fits_alone_is_not_said_not_to_fit() -> None:
+    room = (DIED.available_bytes or 0) - (DIED.fixed_bytes or 0)
+    beside = replace(DIED, other_models_bytes=room + MIB, copies_bytes=room + MIB)
+    alone = replace(DIED, parameters_bytes=(DIED.parameters_bytes or 0) + room + MIB)
+    assert "does not fit beside other models and copies of weights" in diagnose(beside).sentence
+    assert "does not fit, even without activations" in diagnose(alone).sentence
+
+
 def test_a_request_of_another_thread_is_not_the_batch() -> None:
     asked = replace(DIED, phase=None, progress=None, thread="warm_cache", step=3)
     assert "by thread 'warm_cache' during step 4" in diagnose(asked).sentence

@@ -175,6 +175,8 @@ def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
         headline = "The model does not fit, even without activations."
         if kind is CauseKind.OPTIMIZER:
             headline = "The optimizer's state does not fit beside the weights, even without activations."
+        elif parts.fixed_bytes - parts.other_models_bytes <= parts.available_bytes:
+            headline = "The model does not fit beside other models and copies of weights, even without activations."
     elif parts.reason is Limiting.UPDATE:
         headline = "The optimizer's update needs too much memory."
     elif parts.reason is Limiting.OUTSIDE:
