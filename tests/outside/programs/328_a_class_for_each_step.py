@@ -1,4 +1,4 @@
-"""A loss class is made anew for each step with that step's targets as an attribute; its metaclass notes all classes by name. 40 KiB a step. Pattern: registries in metaclasses, filled by classes that are made at run time."""
+"""A loss class is made again for each step with that step's targets as an attribute; its metaclass registers all classes by name. 40 KiB a step. Pattern: registries in metaclasses, filled by classes that the program makes."""
 EXPECTED = {"kind": "leak", "holder": ["known", "Registered"], "growing": True}
 
 import torch
