@@ -20,6 +20,8 @@ from vramscope.guard import guard
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: what several rooms share is not a package
 
+from hidden_objects import UNNOTICED, hide_objects
+
 if TYPE_CHECKING:
     from disks import SmallDisk
 
@@ -199,6 +201,18 @@ def cuda_is_available() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def of_earlier_modules_nothing_is_seen() -> None:
+    """Objects that the tests of other files left are out of the garbage collections and scans of this one's."""
+    hide_objects(more_than=UNNOTICED)
+
+
+@pytest.fixture
+def few_objects() -> None:
+    """Hide also what earlier tests of the same file left."""
+    hide_objects()
 
 
 @pytest.fixture(scope="session")

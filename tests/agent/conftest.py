@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +24,6 @@ def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-@pytest.fixture
-def few_objects() -> Iterator[None]:
-    """Hide all earlier objects from the scans of a test.
-
-    A process that has run hundreds of tests has half a million objects. A scan would take its whole time, and leave some out.
-    """
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+@pytest.fixture(autouse=True)
+def of_earlier_tests_nothing_is_seen(few_objects: None) -> None:
+    """Scans and measurements of a test see the test's own objects, in whatever order the tests run."""

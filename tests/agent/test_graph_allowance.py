@@ -24,6 +24,9 @@ from vramscope.process import live_objects, name_roots
 
 SECONDS = SCAN_SECONDS
 
+OBJECTS_OF_A_TRAINING = 300_000
+"""Tracked objects of a process that trains. Of few what its first look makes would be several times as many."""
+
 
 class Passes:
     """The collector's passes, on a clock of their own: each is noted, and takes ``seconds``."""
@@ -52,8 +55,7 @@ class Passes:
 
 
 @pytest.fixture
-def passes(monkeypatch):
-    gc.unfreeze()  # (of few objects what the first look of a process makes would be several times as many)
+def passes(monkeypatch, few_objects):
     made = Passes()
     counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
@@ -61,9 +63,11 @@ def passes(monkeypatch):
     monkeypatch.setattr(referrers, "gc", counted)
     monkeypatch.setattr(time_budget, "ORDINARY", 0)
     monkeypatch.setattr(paths, "MOST_OBJECTS", 10**9)  # (variables of what other tests loaded lead to more than usual)
-    gc.collect()
+    ordinary = [[] for _ in range(OBJECTS_OF_A_TRAINING)]
+    gc.collect()  # (into the oldest generation)
     made.costs.counted(len(gc.get_objects()))
-    return made
+    yield made
+    assert len(ordinary) == OBJECTS_OF_A_TRAINING
 
 
 def names(sight: find_holders.FoundHolders) -> set[str]:

@@ -11,8 +11,6 @@ import torch
 from scans import watched
 from torch import nn
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 
 class Recorder:
     def __init__(self) -> None:

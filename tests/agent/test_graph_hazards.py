@@ -33,8 +33,6 @@ from vramscope.process.module_calls import module_calls
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 
 def model(width=64):
     torch.manual_seed(3)

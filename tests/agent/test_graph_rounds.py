@@ -14,8 +14,6 @@ from vramscope.leaks.policy import POLICY
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 
 @pytest.fixture
 def training():

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from scans import watched
 from torch import nn
-
-pytestmark = pytest.mark.usefixtures("few_objects")
 
 WEIGHTS = 64 * 256 + 256
 STATE_BYTES = 2 * 4 * WEIGHTS + 2 * 4

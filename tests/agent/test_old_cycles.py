@@ -40,12 +40,9 @@ class Fold:
 
 
 @pytest.fixture(autouse=True)
-def no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.freeze()
+def no_collection(few_objects: None) -> Iterator[None]:
     gc.disable()
     yield
-    gc.unfreeze()
     gc.enable()
     gc.collect()  # (a later test asks whether the process has optimizers)
 

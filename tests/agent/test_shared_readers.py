@@ -11,8 +11,6 @@ import pytest
 import torch
 from scans import watched
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 
 def trained(each_step: Callable[[int], torch.Tensor], steps: int = 60) -> list[Any]:
     model = torch.nn.Linear(64, 64)

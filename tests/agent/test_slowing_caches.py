@@ -13,8 +13,6 @@ from scans import watched
 from vramscope.leaks.verdict.history import Observation, late_growth
 from vramscope.protocol.leak_notes import slows_down
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 LOOKS = (3, 7, 11, 15, 21, 29, 41, 59, 74, 99)
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from scans import watched
 from torch import nn
 
 from vramscope.process.module_calls import module_calls
-
-pytestmark = pytest.mark.usefixtures("few_objects")
 
 STEPS = 6
 HEAD_BYTES = (64 * 256 + 256) * 4

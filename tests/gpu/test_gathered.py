@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,15 +16,11 @@ BATCH_BYTES = ROWS * OUT * 4
 
 
 @pytest.fixture(autouse=True)
-def nothing_else(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_else(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> None:
     """What earlier tests left lying is no part of a scan, and the scan does not depend on how busy the machine is."""
     from vramscope.leaks import schedule
 
     monkeypatch.setattr(schedule, "MOST_SECONDS", 60.0)
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @contextlib.contextmanager
