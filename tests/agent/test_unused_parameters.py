@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from scans import watched
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
+from scans import watched
 
 
 def growing(scans: list[Any]) -> list[tuple[str, str]]:
@@ -37,10 +39,8 @@ def tasks(kind: type[torch.optim.Optimizer], kept: list[nn.Module] | None = None
 
 def alone(check: str) -> None:
     """Call a function of this file in a process of its own: a process with many tests has more objects than one scan visits."""
-    folder = Path(__file__).parent
-    paths = os.pathsep.join([str(folder), str(folder.parent), os.environ.get("PYTHONPATH", "")])
-    words = [sys.executable, "-c", f"import test_unused_parameters as checks; checks.{check}"]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import {Path(__file__).stem} as checks; checks.{check}"
+    done = warm.run(code, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
