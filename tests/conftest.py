@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,12 +91,13 @@ CORPUS_FILES = frozenset(
         "test_deaths.py",
         "test_random_programs.py",
         "test_outside.py",
+        "test_page_pictures.py",
         "test_unchanged.py",
         "test_try.py",
     }
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "simulator", "unchanged"})
+CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "pages", "simulator", "unchanged"})
 CI_SHARE = 0.2
 SLOW_CORPORA = {"outside": 0.5}
 """Factor on the share of corpora whose cases are whole trainings of five to ten seconds."""
@@ -124,16 +125,37 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None
 
 
-def is_in_sample(item: pytest.Item) -> bool:
-    """True unless the item is a corpus case that the sample leaves out. A case is drawn once for all of its tests."""
-    folder = item.path.parent.name
-    if folder not in CORPUS_FOLDERS or item.path.name not in CORPUS_FILES or "[" not in item.name:
-        return True
+def is_of_a_corpus(item: pytest.Item) -> bool:
+    """True for a case of a corpus."""
+    return item.path.parent.name in CORPUS_FOLDERS and item.path.name in CORPUS_FILES and "[" in item.name
+
+
+def draw(item: pytest.Item) -> float:
+    """Random number from 0 to 1 of a corpus case: the same one in all tests of the case and in all workers."""
     case = re.sub(r"^(cpu|cuda)-", "", item.name.partition("[")[2].rstrip("]").partition("@")[0])
-    share = corpus_share()
-    if share < 1:
-        share *= SLOW_CORPORA.get(folder, 1.0)
-    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random() < share
+    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random()
+
+
+def kind_of(item: pytest.Item) -> str:
+    """Kind of a corpus case: its test, and of pictures the scene, too."""
+    kind, _, case = item.nodeid.partition("[")
+    return f"{kind}[{case.partition('-')[0]}" if item.path.name == "test_page_pictures.py" else kind
+
+
+def left_out_of_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Corpus cases that are not drawn. Of each kind at least one is drawn."""
+    if corpus_share() >= 1:
+        return set()
+    kinds: dict[str, list[tuple[float, pytest.Item]]] = {}
+    for item in items:
+        if is_of_a_corpus(item):
+            kinds.setdefault(kind_of(item), []).append((draw(item), item))
+    left_out = set()
+    for cases in kinds.values():
+        share = corpus_share() * SLOW_CORPORA.get(cases[0][1].path.parent.name, 1.0)
+        lowest = min(number for number, _ in cases)
+        left_out |= {item for number, item in cases if number >= share and number > lowest}
+    return left_out
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -157,13 +179,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card.
     """
     with_slow = "slow" in config.getoption("markexpr")
-    kept = [
+    of_tier = [
         item
         for item in items
-        if is_in_sample(item)
-        and (is_fast(item) or not config.getoption("fast"))
-        and (with_slow or not item.get_closest_marker("slow"))
+        if (is_fast(item) or not config.getoption("fast")) and (with_slow or not item.get_closest_marker("slow"))
     ]
+    left_out = left_out_of_sample(of_tier)
+    kept = [item for item in of_tier if item not in left_out]
     if len(kept) < len(items):
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contact_sheet import SCENES, scene
+from contact_sheet import SCENES, Scene, scene
 from page_pictures import STORED, Camera
 
 UPDATE = "look at the contact sheet; if the pages are right: python tests/pages/page_pictures.py"
@@ -22,24 +22,43 @@ def camera(chromium: Any) -> Iterator[Camera]:
     made.close()
 
 
+def stored_pages(name: str) -> list[str]:
+    """Pages of a scene of which there are stored pictures."""
+    start, end = f"{name.replace(' ', '-')}-", "-1440-light"
+    return sorted(file.stem[len(start) : -len(end)] for file in STORED.glob(f"{start}*{end}.webp"))
+
+
+CASES = [
+    pytest.param(name, page, id=f"{name}-{page}", marks=[pytest.mark.slow] if name == "much" else [])
+    for name in SCENES
+    for page in stored_pages(name)
+]
+"""Scene and page. The scene with much data takes minutes: it runs at night."""
+
+
+@pytest.fixture(scope="module")
+def shown(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A scene, once for all of its pages."""
+    with scene(request.param) as made:
+        assert sorted(name.replace(" ", "-") for name in made.pages) == stored_pages(made.name), UPDATE
+        yield made
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "much" else []) for name in SCENES]
-)
-def test_pages_look_as_stored(camera: Camera, name: str, tmp_path: Path) -> None:
-    """The scene with much data takes minutes: it runs at night."""
+@pytest.mark.parametrize(("shown", "page"), CASES, indirect=["shown"])
+def test_a_page_looks_as_stored(camera: Camera, shown: Scene, page: str, tmp_path: Path) -> None:
     different = []
-    with scene(name) as shown:
-        for page in shown.pages:
-            for picture in camera.pictures(shown, page):
-                if not picture.stored.exists():
-                    difference: str | None = "not stored"
-                else:
-                    difference = camera.difference(picture.stored.read_bytes(), picture.content)
-                if difference:
-                    (tmp_path / picture.name).write_bytes(picture.content)
-                    different.append(f"{picture.name}: {difference}")
+    (name,) = [name for name in shown.pages if name.replace(" ", "-") == page]
+    for picture in camera.pictures(shown, name):
+        difference = camera.difference(picture.stored.read_bytes(), picture.content)
+        if difference:
+            (tmp_path / picture.name).write_bytes(picture.content)
+            different.append(f"{picture.name}: {difference}")
     assert not different, "\n".join([*different, f"pictures of now: {tmp_path}", UPDATE])
+
+
+def test_each_scene_has_stored_pictures() -> None:
+    assert all(stored_pages(name) for name in SCENES)
 
 
 MOVED = """async (picture) => {
