@@ -6,17 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from changed_programs import PROGRAMS
-from ports import free_port
 
 from vramscope.dry_run.routing import Routing
 from vramscope.protocol.assumed_value import parse
-from vramscope_server.cli.local_server import server_at
 
 PROGRAM = PROGRAMS / "experts.py"
 ROUTING = "1,025 of 8,200 rows to each of 8 experts (balanced)"
@@ -26,16 +23,6 @@ def line_of(text: str) -> int:
     """Number of the only line of the program with this text."""
     (number,) = [at for at, line in enumerate(PROGRAM.read_text().splitlines(), 1) if text in line]
     return number
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
-        address = f"http://127.0.0.1:{free_port()}"
-        with server_at(address, "The test") as started:
-            assert started
-            yield address
 
 
 def dry_run(url: str, style: str, *words: str, hand: str = "") -> Any:

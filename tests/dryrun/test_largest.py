@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-from ports import free_port
 
 from vramscope_server.cli.dryrun.attempt_report import largest_line, largest_row
 from vramscope_server.cli.dryrun.attempts import judged
@@ -22,7 +21,6 @@ from vramscope_server.cli.dryrun.largest import (
 from vramscope_server.cli.dryrun.libraries import libraries_for, torch_of
 from vramscope_server.cli.dryrun.training import Plan
 from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES
-from vramscope_server.cli.local_server import server_at
 
 
 @pytest.mark.parametrize(
@@ -131,17 +129,14 @@ for _ in range(100):
 
 
 @pytest.mark.gpu
-def test_the_largest_batch_of_a_program(tmp_path, monkeypatch):
+def test_the_largest_batch_of_a_program(url, tmp_path):
     """Each value is a dry run. 5 numbers of 1,024 and 2 of 4,096 for each row fill the card."""
-    monkeypatch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path / "data"))
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
     card = card_named("a100-1g.5gb")
-    address = f"http://127.0.0.1:{free_port()}"
     command = [sys.executable, str(script), "--batch-size", "4096"]
-    with server_at(address, "The test"):
-        plan = Plan(command, libraries_for(torch_of(sys.executable)), address, 2, 300)
-        (found,) = find_largest(plan, card, judged(plan, card), judged)
+    plan = Plan(command, libraries_for(torch_of(sys.executable)), url, 2, 300)
+    (found,) = find_largest(plan, card, judged(plan, card), judged)
     room_bytes = card.total_bytes - CONTEXT_HIGH_BYTES
     assert found.largest is not None and found.peak_reserved_bytes is not None
     assert 0.97 * room_bytes < found.peak_reserved_bytes < 1.01 * room_bytes, "cached memory may be returned"

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from changed_programs import CASES, FRAMEWORKS, PROGRAMS, SCALAR_BYTES, DryRuns, Names, Peaks, dry_runs_in, peaks_of
+from changed_programs import CASES, FRAMEWORKS, PROGRAMS, SCALAR_BYTES, DryRuns, Names, Peaks, peaks_of
+
+from vramscope_server.cli.dryrun.attempts import Attempt
 
 pytestmark = pytest.mark.gpu
 QUICK: Sequence[tuple[str, Names]] = (
@@ -43,9 +45,15 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def dry_runs(tmp_path_factory) -> Iterator[DryRuns]:
-    with dry_runs_in(tmp_path_factory.mktemp("data")) as made:
-        yield made
+def dry_runs(url) -> Iterator[DryRuns]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield DryRuns(url, patch)
+
+
+@pytest.fixture(scope="module")
+def accumulated(dry_runs) -> Attempt:
+    """The plain loop with accumulation switched on from outside."""
+    return dry_runs.from_outside("loader", "accumulation")
 
 
 @pytest.mark.parametrize(
@@ -72,15 +80,14 @@ def test_changes_change_the_peaks(dry_runs):
     assert dry_runs.by_hand("blocks", "fsdp_8").allocated < dry_runs.by_hand("blocks", "fsdp_2").allocated
 
 
-def test_accumulation_in_a_plain_loop_lacks_the_division_of_the_loss(dry_runs):
-    done = dry_runs.from_outside("loader", "accumulation")
+def test_accumulation_in_a_plain_loop_lacks_the_division_of_the_loss(dry_runs, accumulated):
     by_hand = dry_runs.by_hand("loader", "accumulation")
-    assert peaks_of(done) == Peaks(by_hand.allocated - SCALAR_BYTES, by_hand.reserved)
-    assert done.lines[0] == "DataLoader(..., batch_size=1024)"
-    assert "division of the loss" in done.changes[0].assumption
+    assert peaks_of(accumulated) == Peaks(by_hand.allocated - SCALAR_BYTES, by_hand.reserved)
+    assert accumulated.lines[0] == "DataLoader(..., batch_size=1024)"
+    assert "division of the loss" in accumulated.changes[0].assumption
 
 
-def test_gradients_that_are_dropped_otherwise_are_not_accumulated(dry_runs, tmp_path):
+def test_gradients_that_are_dropped_otherwise_are_not_accumulated(dry_runs, accumulated, tmp_path):
     text = (PROGRAMS / "loader.py").read_text()
     dropped = "for parameter in model.parameters(): parameter.grad = None"
     (tmp_path / "dropping.py").write_text(text.replace("optimizer.zero_grad()", dropped))
@@ -92,7 +99,7 @@ def test_gradients_that_are_dropped_otherwise_are_not_accumulated(dry_runs, tmp_
         "the program drops its gradients in another way than by zero_grad()",
     )
     of_model = peaks_of(runs.from_outside("of_model", "accumulation"))
-    assert of_model == peaks_of(dry_runs.from_outside("loader", "accumulation"))
+    assert of_model == peaks_of(accumulated)
 
 
 def test_a_change_that_nothing_uses_is_not_applicable(dry_runs):
