@@ -85,7 +85,8 @@ def test_needs_a_card(): pass
 
 def run_pytest(folder, *arguments, **environment):
     (folder / "test_some.py").write_text(TESTS)
-    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    for name in ("conftest.py", "hidden_objects.py"):
+        shutil.copy(ROOT / "tests" / name, folder)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, *arguments, folder],
         env={k: v for k, v in {**os.environ, **environment}.items() if not k.startswith("PYTEST_") and v},
