@@ -122,8 +122,7 @@ class LeakDetector:
 
     def plain_steps_ended(self, sequence_numbers: Sequence[int]) -> None:
         """Steps have ended for which nothing was read. ``sequence_numbers``: of autograd's next operation at each end."""
-        for _ in sequence_numbers:
-            self._schedule.end_unseen()
+        self._schedule.end_unseen(len(sequence_numbers))
         self._ages.boundaries.extend(sequence_numbers)
         self.after_step.since_scan.steps += len(sequence_numbers)
 

@@ -52,13 +52,14 @@ class ScanSchedule:
         self.due.clear()
         return ended
 
-    def end_unseen(self) -> None:
-        """Count an iteration after which no scan can follow. One that is due follows the next iteration. 0.2 µs."""
-        self.number += 1
-        if 0 < self.rescan_at <= self.number:
-            self.suspicion = "to see whether it still grows"
-        if self.number - self._earlier in self._scan_at:
-            self._was_due = True
+    def end_unseen(self, iterations: int = 1) -> None:
+        """Count iterations after which no scan can follow. One that is due follows the next iteration. 0.2 µs each."""
+        for _ in range(iterations):
+            self.number += 1
+            if 0 < self.rescan_at <= self.number:
+                self.suspicion = "to see whether it still grows"
+            if self.number - self._earlier in self._scan_at:
+                self._was_due = True
 
     def end(self) -> bool:
         """Count an iteration. True if a scan follows in any case."""
