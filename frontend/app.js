@@ -5,9 +5,11 @@
 
 const OTHERS_AFTER_MS = 2_000;
 
+const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has none
+
 import("vramscope/frame.js");
 
-addEventListener("load", () => setTimeout(() => requestIdleCallback(preloadOthers), OTHERS_AFTER_MS));
+addEventListener("load", () => setTimeout(() => whenIdle(preloadOthers), OTHERS_AFTER_MS));
 
 function preloadOthers() {
   const { imports } = JSON.parse(document.querySelector('script[type="importmap"]').textContent);

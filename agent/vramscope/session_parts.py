@@ -275,7 +275,7 @@ class SessionParts:
                 self._highest.put_tails(tails)
                 findings = None if self._techniques is None else self._techniques.findings
                 survived, failed = 0 if self._oom is None else self._oom.survived, error_type is not None
-                steps = self._clock.step if self._devices == (series.CPU,) else 0
+                steps = self._clock.steps_here if self._devices == (series.CPU,) else 0
                 state = EndState(self._highest.highest(), self._newest_scan, findings, rises, survived, failed, steps)
                 print_summary(state, self.url, self._job.rank if self._job.world_size > 1 else None)
         if self._sender.close(self._settings.close_timeout_s):

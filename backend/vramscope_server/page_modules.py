@@ -31,7 +31,7 @@ def page_module(path: str) -> str:
         case ["snapshots", _]:
             return "pages/snapshot.js"
         case [place]:
-            return f"pages/{place}.js"
+            return f"pages/{place.replace('-', '_')}.js"
         case _:
             return _UNKNOWN
 

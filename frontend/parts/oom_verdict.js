@@ -157,15 +157,17 @@ export function noErrors(run, list) {
   return h(
     "div",
     { class: `banner verdict ${happened ? "warn" : "quiet"}`, "data-cause": happened ? "unknown" : "none" },
-    h("strong", {}, coming ? "Receiving a record." : happened ? "No record arrived." : "No out-of-memory error."),
+    h("strong", {}, coming ? "Receiving a record." : happened || run.state === "failed" ? "No record arrived." : "No out-of-memory error."),
     " ",
     h(
       "span",
       {},
       withCode(
+        (coming && "The error is explained here when all of its record has arrived.") ||
         (happened && `${happened} The process may have ended before it sent what it recorded: run \`vramscope sync\` on its machine.`) ||
         {
           running: "An error would be explained here within seconds.",
+          failed: "The run failed, and no record of an out-of-memory error came with it.",
           lost: "None arrived before the connection was lost. If the process has ended, run `vramscope sync` on its machine.",
         }[run.state] ||
         "This run did not run out of GPU memory.",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vramscope.leaks.holders import drains
+from vramscope.leaks.holders import drains, line_search
 from vramscope.leaks.holders.bytecode import lines_of
 from vramscope.leaks.scan.object_children import children
 from vramscope.leaks.verdict.history import Observation, fills_slots, keys_recur
@@ -31,6 +31,11 @@ def code_of(lines: str) -> CodeType:
     ("body", "resets"),
     [
         ("for name in old: setattr(self, name, list(old[name]))", True),
+        ("for name in old: setattr(self, name, old[name].clone())", True),
+        (
+            "for name, value in old.items(): setattr(self, name, value)",
+            False,
+        ),  # load_state_dict() brings the old values
         ("setattr(self, new, [])", False),  # one attribute, at any time: it may be the one that is made
         ("for name in old: setattr(new, name, [])", False),
         ("for number in old: setattr(self, f'out_{number}', new)", False),  # more and more attributes
@@ -38,6 +43,13 @@ def code_of(lines: str) -> CodeType:
 )
 def test_a_method_that_sets_attributes_by_computed_names_is_known(body: str, resets: bool) -> None:
     assert (drains.set_by_name([code_of(body)]) is not None) is resets
+
+
+def test_a_line_that_adds_a_parameter_is_told_from_one_that_overwrites() -> None:
+    body = "new['params'] = old\nself.param_groups[0]['params'].append(old)\nself.param_groups[0]['params'][0] = new"
+    code = code_of(body)
+    assert [line_search.adds_at(code, number) for number in (2, 3, 4)] == [False, True, False]
+    assert not line_search.adds_at(None, None)
 
 
 def test_what_an_object_begins_with_is_no_reset() -> None:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 
 from wire_maker import leak
 
+from vramscope.memory.host import highest_resident_bytes
 from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import is_note
@@ -261,3 +262,11 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
     assert leak_line(scan(filling=[slower]), GIB).endswith(
         "had grown to 3.00 MiB by then, more and more slowly (by 2.00 KiB a step of late); whether it has a bound is unknown."
     )
+
+
+def test_the_most_memory_of_the_process_is_its_own(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmPeak:\t  999 kB\nVmHWM:\t    640 kB\n")
+    assert highest_resident_bytes(status) == 640 * 1024
+    status.write_text("Name:\tpython\n")
+    assert highest_resident_bytes(status) is None and highest_resident_bytes(tmp_path / "none") is None

@@ -95,7 +95,8 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
         f"vramscope: this run will appear at {collector.url}/runs/{run}\nvramscope: watching run 'my run'\n"
         in done.stderr
     )
-    assert done.stderr.count(f"/runs/{run}") == 1, "the address is printed once"
+    assert done.stderr.count(f"/runs/{run}") == 2, "once at the start, and once at the end"
+    assert "vramscope: 5 steps on the CPU" in done.stderr
     steps = sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps")
     assert steps == 5, "the first step counts too"
     assert isinstance(collector.messages[-1], messages.Ended)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from running import RunningServer
 
-from vramscope_server.page_modules import imports_of
+from vramscope_server.page_modules import imports_of, page_module
 from vramscope_server.pages import Pages, parsed_once
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
@@ -151,3 +151,10 @@ def test_plotly_is_served_in_the_form_that_browsers_parse_once() -> None:
     came = (Path(wheel.origin).parent / "package_data" / "plotly.min.js").read_bytes()
     assert len(parsed_once(came)) == len(came) + 2
     assert parsed_once(b"/* another form */") == b"/* another form */"
+
+
+@pytest.mark.parametrize(
+    ("path", "module"), [("/sign-in", "pages/sign_in.js"), ("/runs/ab/oom", "pages/oom.js"), ("/", "pages/runs.js")]
+)
+def test_each_page_preloads_its_own_module(path: str, module: str) -> None:
+    assert page_module(path) == module

@@ -118,7 +118,7 @@ def test_where_reserved_memory_alone_exceeds_the_card_it_runs_on_the_card(tried)
 def test_a_change_that_fails_has_no_figures(tried):
     answer, _ = tried(10_000, fails="checkpointing")
     row = next(row for row in answer["alone"] if row["changes"] == ["checkpointing"])
-    assert (row["state"], row["reason"]) == ("failed", "the command failed with status 1; its own message is above")
+    assert (row["state"], row["reason"]) == ("failed", "the command failed with status 1; what it printed says why")
     assert row["peak_allocated_bytes"] is None
 
 

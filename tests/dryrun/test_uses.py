@@ -56,6 +56,9 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "value = loss.item()\nif math.isfinite(value) and value < 3: stop()",
         "clipped = sum(x.abs().item() > 0.2 for x in ratios)",
         "rate = 1 if loss.item() > 3 else 2",
+        "y = h[int(n.item())].cpu()",
+        "rows = h[: int(r.item() * len(h))].cpu()",
+        "y = torch.zeros(int(x.item())).numpy()",
     ],
 )
 def test_a_number_that_is_used_decides(tmp_path, code):

@@ -84,7 +84,7 @@ def test_a_size_that_depends_on_data_makes_the_answer_untrustworthy(judged, read
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
-        ({"end": "failed"}, "the command failed with status 0; its own message is above"),
+        ({"end": "failed"}, "the command failed with status 0; what it printed says why"),
         ({"steps": 0}, NO_STEP),
         ({"end": "late", "steps": 1}, "1 of 3 steps had ended when the time was over (--timeout)"),
         ({"end": "waits", "waits_at": "train.py:9"}, "train.py:9 waits in a loop for a value that is not computed"),
@@ -221,5 +221,6 @@ def test_a_failure_is_named_with_what_to_do():
     assert failed(read("used_number"), error="ValueError: bad size") == (
         "the script failed with ValueError: bad size; a value that does not exist may be the cause (--assume sets values)"
     )
-    assert failed() == "the command failed with status 1; its own message is above"
+    assert failed() == "the command failed with status 1; what it printed says why"
+    assert failed(status=-35) == "the command was killed by signal 35"
     assert failed(status=-9) == "the command was killed by SIGKILL; host memory may be too small"

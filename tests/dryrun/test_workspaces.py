@@ -64,6 +64,13 @@ def test_a_training_that_fits_with_the_largest_workspaces_fits():
     assert "at least" in report.headline(answer)
 
 
+def test_larger_workspaces_that_need_less_leave_no_more():
+    """Their blocks are reused differently."""
+    answer = answered(trial(7000), trial(5000))
+    assert answer["left_bytes"] == CARD.total_bytes - CONTEXT_HIGH_BYTES - 7000 * MIB
+    assert answer["peak_reserved_high_bytes"] == 7000 * MIB
+
+
 def test_a_training_that_fits_without_workspaces_only_is_too_close_to_say():
     answer = answered(trial(5000), trial(30_000))
     assert (answer["answer"], answer["exit_code"], answer["left_bytes"]) == ("too close to say", 1, None)

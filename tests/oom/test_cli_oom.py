@@ -22,7 +22,7 @@ from test_message import LINE, TORCH_1, TORCH_2_4  # noqa: E402
 from test_oom_page import GIB, MARKUP, box, rich_box, sent  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope_server.cli.oom_markdown import markdown  # noqa: E402
+from vramscope_server.cli.oom_markdown import _program, markdown  # noqa: E402
 
 Cli = Callable[..., tuple[int, str, str]]
 STABLE = "cause culprit rank step phase message survived remedies"
@@ -194,11 +194,11 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
                 "pid": 7,
                 "command": "/home/alice/env/bin/python3.11 /home/alice/serve.py --key hidden",
                 "user": "alice",
-                "container": None,
+                "container": "0123456789ab",
                 "manager": "slurm",
                 "job": "17",
                 "job_name": "alice's",
-                "pod": None,
+                "pod": "jupyter-alice",
                 "used_bytes": 6 << 30,
                 "before_bytes": 1 << 30,
                 "before_seconds": 60,
@@ -226,3 +226,18 @@ def test_an_error_as_markdown_has_no_folder_of_its_user_and_no_markup_of_the_run
     assert "…/my project/src/train.py:7 in step" in text and "torch/x.py" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("/home/ada lovelace/env/bin/python train.py", None),
+        ("python /home/ada", "python"),
+        ("/usr/bin/mypython s3cr3t", None),
+        ("/opt/bin/trainer", "trainer"),
+        ("torchrun train.py", "torchrun train.py"),
+        ("", None),
+    ],
+)
+def test_of_a_command_only_the_program_and_its_script_are_shown(command: str, shown: str | None) -> None:
+    assert _program(command) == shown

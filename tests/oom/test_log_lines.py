@@ -11,6 +11,9 @@ from vramscope.oom_diagnosis.message_amounts import conf_of
 from vramscope.oom_diagnosis.parse_message import parse
 
 NO_ERROR = r"""
+If the training was terminated by signal 9, give it more memory.
+[ops] worker 3 stopped by signal 9 as requested (rolling restart)
+[train] cuda:0 has 80.00 GiB of which 40.10 GiB is free.
 INFO: Exit code: 0, 137 files copied
 Killed 3 zombie processes in 2 s
 torch.cuda.OutOfMemoryError is caught in trainer.py and the batch is skipped

@@ -333,6 +333,18 @@ def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:
     assert "did not run out" in page.locator(".verdict").inner_text()
 
 
+def test_a_run_that_failed_otherwise_is_not_said_to_have_had_memory(page: Any, own_server: Any) -> None:
+    """The class of an error does not tell: cuBLAS raises a RuntimeError where memory lacks."""
+    server = own_server()
+    rank = sender.Rank(server.url, sender.Training(name="failed", run="11ee00000000000a"))
+    rank.history(5)
+    rank.finish("failed", ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
+    rank.client.close()
+    page.goto(f"{server.url}/runs/{rank.training.run}/oom")
+    page.locator(".verdict").get_by_text("no record of an out-of-memory error came with it").wait_for()
+    assert "did not run out" not in page.locator("main").inner_text()
+
+
 def test_an_error_without_a_record_is_not_denied(page: Any, own_server: Any) -> None:
     server = own_server()
     rank = sender.Rank(server.url, sender.Training(name="no record", run="11ee000000000009"))

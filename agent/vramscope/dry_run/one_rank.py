@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from types import ModuleType
 from typing import Any, Final
 
@@ -53,8 +54,18 @@ def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
+_reducing_nothing: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""Models that have the hook of :func:`_reduce_nothing`."""
+
+
 def _patch_data_parallel(module: ModuleType) -> None:
     Patches().wrap(module.DistributedDataParallel, "forward", _forward)
+    Patches().wrap(module.DistributedDataParallel, "register_comm_hook", _register_comm_hook)
+
+
+def _register_comm_hook(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """The program's hook, after a first forward: PyTorch takes only one, and there is nothing to reduce."""
+    return None if model in _reducing_nothing else original(model, *args, **kwargs)
 
 
 def _forward(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -70,6 +81,7 @@ def _reduce_nothing(model: Any) -> None:
     """
     if not model._comm_hooks:
         model.register_comm_hook(None, lambda _state, bucket: _unchanged(bucket))  # PyTorch checks annotations
+        _reducing_nothing.add(model)
 
 
 def _unchanged(bucket: Any) -> Any:

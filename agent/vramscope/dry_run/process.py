@@ -37,7 +37,7 @@ END_SECONDS: Final = 60
 """Time for the program's own cleanup after the last step. Then its process is ended."""
 MOST_ERROR_CHARACTERS: Final = 200
 """Length to which the message of an exception is shortened."""
-LAUNCHER_ERROR: Final = "ChildFailedError"
+LAUNCHER_ERRORS: Final = frozenset(("ChildFailedError", "ProcessExitedException", "CalledProcessError"))
 """Exception of torchrun if one of its processes failed, which reports its own."""
 STUCK_STATUS: Final = 3
 """Exit status of a process that waited for a value that an emulated device does not have."""
@@ -123,9 +123,12 @@ class DryRunProcess(StepListener):
 def _error() -> str | None:
     """Return the exception that ends this process, if one does. Python stores what it has printed."""
     ended_by = getattr(sys, "last_value", None)
-    if ended_by is None or type(ended_by).__name__ == LAUNCHER_ERROR:
+    if ended_by is None or type(ended_by).__name__ in LAUNCHER_ERRORS:
         return None
-    line = next(iter(str(ended_by).strip().splitlines()), "")
+    lines = str(ended_by).strip().splitlines() or [""]
+    if type(ended_by).__name__ == "ProcessRaisedException":  # of mp.spawn: it quotes the child's traceback
+        return lines[-1][:MOST_ERROR_CHARACTERS]
+    line = lines[0]
     return ": ".join(filter(None, [type(ended_by).__name__, line[:MOST_ERROR_CHARACTERS]]))
 
 

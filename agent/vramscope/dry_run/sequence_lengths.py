@@ -23,11 +23,11 @@ def install(read: Callable[[FrameType | None, int], None]) -> None:
     import torch
 
     def ctc_loss(
-        original: Any, log_probs: Any, targets: Any, inputs: Any, labels: Any, *args: Any, **kwargs: Any
+        original: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        found = _longest(log_probs, targets, inputs, labels, read, sys._getframe().f_back)
-        inputs, labels = found or (inputs, labels)
-        return original(log_probs, targets, inputs, labels, *args, **kwargs)
+        given = input_lengths, target_lengths
+        found = _longest(log_probs, targets, *given, read, sys._getframe().f_back) or given
+        return original(log_probs, targets, *found, *args, **kwargs)
 
     def pack(original: Any, x: Any, lengths: Any, batch_first: bool) -> Any:
         found = _of_rows(x, lengths, batch_first, read, sys._getframe().f_back)

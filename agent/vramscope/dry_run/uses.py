@@ -85,9 +85,12 @@ def _reads_and_decides(statement: ast.stmt) -> bool:
 
 
 def _before_reads(statement: ast.stmt) -> set[ast.AST]:
-    """Return what is computed before a value is read: in ``(x > 3).sum().item()`` the comparison."""
-    reads = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _called(node) in READING]
-    return {inner for node in reads for inner in ast.walk(node.func)}
+    """Return what is computed before a value is read: in ``(x > 3).sum().item()`` the comparison. What reads a value itself, such
+    as the index in ``h[int(n)].item()``, is not among them."""
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    reading = {node for node in calls if _called(node) in READING | TO_INTEGERS}
+    inner = {part for node in calls if _called(node) in READING for part in ast.walk(node.func)}
+    return {part for part in inner if reading.isdisjoint(ast.walk(part))}
 
 
 def _reads(part: ast.AST) -> Iterator[ast.Call]:

@@ -65,7 +65,9 @@ def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, row
     if holder.name == "unknown":
         return False
     if batch_bytes is None:  # a batch is saved for the backward
-        waiting = holder.container and len(tensors) >= BATCHES and len({(one.shape, one.dtype) for one in tensors}) == 1
+        # Those that the program takes out again: others may be parts of one batch, or features that this forward makes.
+        alike = len(tensors) >= BATCHES and len({(one.shape, one.dtype) for one in tensors}) == 1
+        waiting = holder.container and holder.drained and alike
         return not any(
             _may_be_saved(tensor) or (not waiting and tensor.shape[:1].numel() in rows) for tensor in tensors
         )

@@ -189,7 +189,8 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
 
 
 _REDUCES: Final = re.compile(
-    r"(?:Mean|Max|Min|Amax|Amin|Std|Var|Norm|LinalgVectorNorm|Logsumexp|Gather|Select|Slice|Index|IndexSelect|TopK|NllLoss2D|NllLoss"
+    r"(?:Mean|Max|Min|Amax|Amin|Std|Var|Norm|LinalgVectorNorm|Logsumexp|Gather|Select|Slice|Index|IndexSelect|Topk|Take|NllLoss2D|NllLoss"
+    r"|Prod|Median|Nanmedian|Mode|AvgPool[23]D|AdaptiveAvgPool[23]D|MaxPool[23]DWithIndices|AdaptiveMaxPool[23]D"
     r"|MseLoss|SmoothL1Loss|L1Loss|HuberLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|KlDiv)Backward\d*$"
 )
 """Autograd nodes of operations whose result is smaller than what they take."""

@@ -99,10 +99,11 @@ class Beginning(NamedTuple):
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA)"
 _SIZE: Final = r"\d[\d.]{0,20}\s{0,4}(?:bytes|[KMGT]iB)"
 _WITHOUT_HEAD: Final = (
-    r"\A(?![^\n]{0,200}ried to allocate)[^\n]{0,100}?"
+    r"\A(?![^\n]{0,200}ried to allocate)(?=[\s\S]{0,1000}?(?:non-PyTorch memory|(?:reserved|in total|allocated) by PyTorch))"
+    r"[^\n]{0,100}?"
     rf"(?:\bof which {_SIZE} is free\.|{_SIZE} already allocated; {_SIZE} free|Of the allocated memory {_SIZE} is allocated by)"
 )
-"""A text that begins within a message: people copy its last lines."""
+"""A text that begins within a message: people copy its last lines. Other programs print free memory in similar words."""
 _STATES: Final = r"""(?:^[ \t]{0,40}|(?<=[\]:|>("'=-])|(?<=[\]:|>("'=-] )|(?<=Error ))"""
 """What stands before words that report an error. Within a sentence the same words may be a hint."""
 LOOKS_FOR: Final = re.compile(r"""[^"'\n]{0,100}["'] {0,3}(?:not )?in\b""")
@@ -239,7 +240,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
     ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed(?= *$| {2,}\S| *\()"
      r"|^[ \t]{0,40}(?:zsh: killed +(?!by )\S|fish: [^\n]{1,300} terminated by signal SIGKILL)|died with <Signals\.SIGKILL: 9>"
-     r"|(?:[Cc]ommand terminated|shut ?down|terminated|exited|ended|stopped) (?:with|by|on|due to) signal:? 9\b"
+     r"|(?:[Cc]ommand terminated|shut ?down|terminated|exited|ended|stopped) (?:with|by|on|due to) signal:? 9(?=[ \t.)\]]{0,4}$)"
      r"|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
      rf"|{_EXIT_CODE}"
      r"|was sent SIGKILL! Perhaps out of memory|\b[Ee]xited \(137\)"

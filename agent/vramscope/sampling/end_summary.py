@@ -54,7 +54,7 @@ def print_summary(state: EndState, url: str, rank: int | None) -> None:
     Nothing is printed for a run without a step. ``rank`` is None if there is only one rank.
     """
     highest = state.highest
-    if (highest is None and not state.cpu_steps) or not terminal.speaks_for_host():
+    if (highest is None and (not state.cpu_steps or has_other_gpu())) or not terminal.speaks_for_host():
         return
     of_rank = "" if rank is None else f"Rank {rank}: "
     peak_bytes = 0 if highest is None else highest.allocated_bytes
@@ -131,6 +131,13 @@ def cpu_line(steps: int) -> str:
     )
     many = "1 step" if steps == 1 else f"{steps:,} steps"
     return f"{many} on the CPU, where PyTorch does not count memory.{process}"
+
+
+def has_other_gpu() -> bool:
+    """True on a machine with Apple's MPS or Intel's XPU, where a run without CUDA may still train on a GPU."""
+    import torch
+
+    return bool(torch.backends.mps.is_available() or torch.xpu.is_available())
 
 
 def leak_line(scan: messages.Scan | None, peak_bytes: int, *, rises: bool = False) -> str:

@@ -129,6 +129,11 @@ class StepClock(StepPublisher):
         if self._plan is not None:
             self._plan.count_start(nanoseconds)
 
+    @property
+    def steps_here(self) -> int:
+        """Number of steps that have ended in this session."""
+        return self.step - self._earlier_steps
+
     # -- on the training thread ------------------------------------------------------------------------------------
 
     def enter(self, phase: int) -> None:
@@ -254,7 +259,7 @@ class StepClock(StepPublisher):
         if self._plan is not None:
             peaks, spent_ns, took_ns = highest_allocated(intervals), self._agent_ns, began - self._end_ns
             is_detailed = self.watched or not (self._phases or was_plain)
-            seen = EndedStep(self.step - self._earlier_steps, steps, is_detailed, was_plain, peaks, spent_ns, took_ns)
+            seen = EndedStep(self.steps_here, steps, is_detailed, was_plain, peaks, spent_ns, took_ns)
             self.is_control_step, self.plain_steps_wanted = self._plan.next_steps(seen)
             self.is_control_step |= self.plain_steps_wanted > 0  # until the hooks make it a plain one
             self.watched = self._phases and not self.is_control_step
@@ -280,7 +285,7 @@ class StepClock(StepPublisher):
         """True if a listener needs all hooks in the next step, which becomes a detailed one."""
         needed = self.listener_needs_detail
         if needed and self._plan is not None:
-            self._plan.details_needed(self.step - self._earlier_steps)
+            self._plan.details_needed(self.steps_here)
             self.watched, self.is_control_step = self._phases, False
         return needed
 

@@ -1,6 +1,6 @@
 """``vramscope oom RUN --markdown``: an out-of-memory error as text for an issue or a chat.
 
-It has no host name, no arguments of a command line and no configuration, and of a path the last three parts.
+It has no name of a host, pod or user, no arguments of a command line and no configuration, and of a path the last three parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MOST_ROWS: Final = 8
 MOST_FRAMES: Final = 5
 MOST_PARTS: Final = 3
 """Parts of a path that are shown: the file and the folders around it."""
-_INTERPRETER: Final = re.compile(r"(python[\d.]*|torchrun|accelerate|deepspeed)$")
+_INTERPRETER: Final = re.compile(r"python[\d.]*|torchrun|deepspeed")
+_SCRIPT: Final = re.compile(r"\.(?:py|sh)$")
 _PATH: Final = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?(?:[/\\][^/\\\s:|`\"'<>]+){3,}")
 
 
@@ -100,16 +101,23 @@ def _lines(error: OomExplained, torch: str | None, hip: str | None) -> Iterator[
 
 
 def _process(row: OtherProcessAtError) -> str:
-    """A process by program, job and container: its arguments and its user are left out."""
-    program = " ".join(re.split(r"[/\\]", word)[-1] for word in _program(row["command"] or ""))
-    return name_words(row["pid"], program or None, None, row["container"], row["manager"], row["job"], row["pod"])
+    """A process by program and job. Arguments, users and the names of pods and containers are left out."""
+    return name_words(row["pid"], _program(row["command"] or ""), None, None, row["manager"], row["job"], None)
 
 
-def _program(command: str) -> list[str]:
-    """Program and, where that is an interpreter, the script: ``["python", "train.py"]``."""
+def _program(command: str) -> str | None:
+    """An interpreter and its script, ``python train.py``, or a program's name. None where a folder has a blank in its name:
+    then the first word may be a part of it."""
     first, *rest = command.split() or [""]
-    script = rest[0] if rest and not rest[0].startswith("-") and _INTERPRETER.search(first) else ""
-    return [word for word in (first, script) if word]
+    name = _last(first)
+    if _INTERPRETER.fullmatch(name):
+        script = _last(rest[0]) if rest else ""
+        return f"{name} {script}" if _SCRIPT.search(script) else name
+    return (name or None) if first == name or not rest else None
+
+
+def _last(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def _before(row: OtherProcessAtError) -> str:

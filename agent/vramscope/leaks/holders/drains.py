@@ -10,9 +10,12 @@ import inspect
 import itertools
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.leaks.holders.bytecode import MAKERS, Line, arguments_of, has_variable, lines_of, with_inner
+
+COPIES: Final = frozenset(("copy", "deepcopy", "clone"))
+"""Functions and methods whose result is new."""
 
 
 class Drain(NamedTuple):
@@ -90,8 +93,10 @@ def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:
         for part in with_inner(code):
             if has_variable(part, "setattr") and _outlives(part, None):
                 for line in lines_of(part):
-                    # (A name that is made of a text and a number is that of a new attribute.)
-                    if line.in_loop and line.loads >= {"setattr", "self"} and not line.texts:
+                    # (A name that is made of a text and a number is that of a new attribute. A value that is not made
+                    # on this line may be any: load_state_dict() brings the old ones.)
+                    is_new = line.empties or not (MAKERS | COPIES).isdisjoint(line.loads | line.attributes_loaded)
+                    if is_new and line.in_loop and line.loads >= {"setattr", "self"} and not line.texts:
                         return Drain(part, line.number, whole=True)
     return None
 

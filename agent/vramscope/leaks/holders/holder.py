@@ -139,7 +139,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
     )
     in_optimizer = _is_in_an_optimizer(whole)
     if in_optimizer:
-        put = line_search.call_at(codes.all, "add_param_group", "") or line_search.put_under(codes.all, "params")
+        put = line_search.call_at(codes.all, "add_param_group", "")
+        if put is None and not line_search.adds_at(place, line):
+            put = line_search.put_under(codes.all, "params")
         place, line = put or (place, line)
     elif in_calls and root.code is not None:
         place, line = line_search.called_from(codes.all, root.code.co_name) or (place, line)

@@ -215,6 +215,11 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
     return min(found, key=lambda entry: entry[0])[1:] if found else None
 
 
+def adds_at(code: types.CodeType | None, number: int | None) -> bool:
+    """True if a line calls a method that adds to a container."""
+    return code is not None and any(line.number == number and line.adds_to for line in lines_of(code))
+
+
 def put_under(codes: Iterable[types.CodeType], key: str) -> tuple[types.CodeType, int] | None:
     """The first line in a function that overwrites what is under a key: ``group["params"][0] = parameter``."""
     for code in codes:

@@ -83,8 +83,9 @@ def card_named(words: str) -> Card:
             BAD_ARGUMENTS,
         )
     known = [card.key for card in CARDS]
-    similar = difflib.get_close_matches(words, known, 1, SIMILARITY)
-    meant = f" Did you mean {similar[0]}?" if similar else ""
+    keys = {_plain(key): key for key in known}
+    similar = difflib.get_close_matches(wanted, keys, 1, SIMILARITY)
+    meant = f" Did you mean {keys[similar[0]]}?" if similar else ""
     raise Failure(f"--card {words!r} is not known.{meant} Known cards: {', '.join(known)}", BAD_ARGUMENTS)
 
 

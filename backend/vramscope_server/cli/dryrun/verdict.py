@@ -90,15 +90,22 @@ def faults(trial: Trial) -> list[str]:
 def _failure(trial: Trial) -> str:
     """Return why a command failed, as far as its processes said it, and what to do."""
     if trial.status < 0:
-        name = signal.Signals(-trial.status).name
+        name = _signal_name(-trial.status)
         return f"the command was killed by {name}" + ("; host memory may be too small" if name == "SIGKILL" else "")
     error = next((report.error for report in trial.reports if report.error), None)
     if error is None:
-        return f"the command failed with status {trial.status}; its own message is above"
+        return f"the command failed with status {trial.status}; what it printed says why"
     text = f"the script failed with {error}"
     if any(read.kind in ("used_number", "used_copy", "branch") for read in reads_of(trial)):
         return f"{text}; a value that does not exist may be the cause (--assume sets values)"
     return text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
 
 
 def assumptions(trial: Trial) -> list[str]:
@@ -180,7 +187,8 @@ def with_workspaces(found: Verdict, large: Trial, card: Card) -> Verdict:
     if large.end != "ended" or left_bytes is None:
         return found
     if left_bytes >= 0:
-        return replace(found, left_bytes=left_bytes, large=large)
+        least = left_bytes if found.left_bytes is None else min(left_bytes, found.left_bytes)
+        return replace(found, left_bytes=least, large=large)
     why = f"with the largest workspaces of cuDNN its peak reserved is {amount(peak_reserved(large))}"
     return replace(found, answer="too close to say", reasons=[*found.reasons, why], left_bytes=None, large=large)
 
