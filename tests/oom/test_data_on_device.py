@@ -69,6 +69,6 @@ def test_the_parts_of_one_batch_are_no_data() -> None:
     """They have as many rows as the batch, and nothing takes them out of their list again."""
     layer = torch.nn.Linear(6 * 1024, 8).cuda()
     crops = [torch.empty(32 * 1024, 1024, device="cuda") for _ in range(6)]
-    loss = layer(torch.cat(crops, 1)).sum()
+    outputs = layer(torch.cat(crops, 1))
     assert holder_of_data(0, 1024 * MIB, 512 * MIB, None) is None
-    assert loss.requires_grad and len(crops) == 6
+    assert outputs.requires_grad and len(crops) == 6

@@ -262,7 +262,7 @@ def test_a_marker_is_read() -> None:
         (marker("8 GiB"), "'8 GiB'"),
         (marker(peaks="8 GiB"), "peaks"),
         (marker(peak="eight"), "peak='eight'"),
-        (marker(card="l5"), "card l5 is not known"),
+        (marker(card="l5"), "card 'l5' is not known"),
         (marker(tolerance=2), "tolerance=2"),
         (marker(retries=-1), "retries=-1"),
         (marker(leaks="none"), "leaks='none'"),

@@ -217,7 +217,9 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
 
 def adds_at(code: types.CodeType | None, number: int | None) -> bool:
     """True if a line calls a method that adds to a container."""
-    return code is not None and any(line.number == number and line.adds_to for line in lines_of(code))
+    return code is not None and any(
+        line.number == number and line.adds and not line.overwrites for line in lines_of(code)
+    )
 
 
 def put_under(codes: Iterable[types.CodeType], key: str) -> tuple[types.CodeType, int] | None:
