@@ -240,7 +240,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("cudnn", r"CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR\b(?!_)", False),
     ("killed", r"^[ \t]{0,40}(?:\S{1,40}: line \d{1,9}: +\d{1,9} )?Killed(?= *$| {2,}\S| *\()"
      r"|^[ \t]{0,40}(?:zsh: killed +(?!by )\S|fish: [^\n]{1,300} terminated by signal SIGKILL)|died with <Signals\.SIGKILL: 9>"
-     r"|(?:[Cc]ommand terminated|shut ?down|terminated|exited|ended|stopped) (?:with|by|on|due to) signal:? 9(?=(?: rank=\d{1,6})?[ \t.)\]]{0,4}$)"
+     r"|(?:[Cc]ommand terminated|shut ?down|terminated|exited|ended|stopped) (?:with|by|on|due to) signal:? 9"
+     r"(?=(?: rank=\d{1,6})?[ \t.)\]]{0,4}$)"
      r"|interrupted by signal 9: ?SIGKILL|exitcode ?: -9\b|Signal 9 \(SIGKILL\)"
      rf"|{_EXIT_CODE}"
      r"|was sent SIGKILL! Perhaps out of memory|\b[Ee]xited \(137\)"
