@@ -146,3 +146,16 @@ def test_one_of_two_has_the_peak_of_two_that_run(url, tmp_path, program):
     assert both["answer"] == alone["answer"] == "fits", said + done.stderr
     for counter in ("peak_allocated_bytes", "peak_reserved_bytes"):
         assert {row[counter] for row in both["ranks"]} == {alone["ranks"][0][counter]}
+
+
+@pytest.mark.gpu
+def test_a_hook_of_the_program_may_come_after_its_first_forward(url, tmp_path):
+    """PyTorch takes one hook for each model, and the dry run has put its own there."""
+    registers = """model(torch.empty(16, 2048, device="cuda"))
+model.register_comm_hook(None, allreduce_hook)
+for _ in range(100):"""
+    program = DATA_PARALLEL.replace("for _ in range(100):", registers)
+    assert program != DATA_PARALLEL
+    imported = "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook\n"
+    alone, _, said = dry_run(url, tmp_path, "--ranks", "2", program=imported + program)
+    assert alone["answer"] == "fits", said
