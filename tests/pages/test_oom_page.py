@@ -334,25 +334,25 @@ def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:
     assert "did not run out" in page.locator(".verdict").inner_text()
 
 
+def open_failed(page: Any, server: Any, run: str, error_type: str, message: str) -> None:
+    """Open the page of a run that failed without a record of its error."""
+    rank = sender.Rank(server.url, sender.Training(name="no record", run=run))
+    rank.history(5)
+    rank.finish("failed", (error_type, message))
+    rank.client.close()
+    page.goto(f"{server.url}/runs/{run}/oom")
+
+
 def test_a_run_that_failed_otherwise_is_not_said_to_have_had_memory(page: Any, own_server: Any) -> None:
     """The class of an error does not tell: cuBLAS raises a RuntimeError where memory lacks."""
-    server = own_server()
-    rank = sender.Rank(server.url, sender.Training(name="failed", run="11ee00000000000a"))
-    rank.history(5)
-    rank.finish("failed", ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
-    rank.client.close()
-    page.goto(f"{server.url}/runs/{rank.training.run}/oom")
+    open_failed(page, own_server(), "11ee00000000000a", "RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
     page.locator(".verdict").get_by_text("no record of an out-of-memory error came with it").wait_for()
     assert "did not run out" not in page.locator("main").inner_text()
 
 
 def test_an_error_without_a_record_is_not_denied(page: Any, own_server: Any) -> None:
-    server = own_server()
-    rank = sender.Rank(server.url, sender.Training(name="no record", run="11ee000000000009"))
-    rank.history(5)
-    rank.finish("failed", ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 GiB."))
-    rank.client.close()
-    page.goto(f"{server.url}/runs/{rank.training.run}/oom")
+    message = "CUDA out of memory. Tried to allocate 4.00 GiB."
+    open_failed(page, own_server(), "11ee000000000009", "torch.OutOfMemoryError", message)
     verdict = page.locator(".verdict[data-cause=unknown]")
     verdict.get_by_text("The run ended with an out-of-memory error.").wait_for()
     assert "No out-of-memory error" not in page.locator("main").inner_text()

@@ -21,7 +21,7 @@ LEAST_SHARE: Final = 0.1
 BATCHES: Final = 4
 """A single tensor is data, and not the batch, where it is larger than this number of batches.
 
-A container with at least this number of tensors of one shape has later batches.
+A container with at least this number of tensors of one shape, from which the program takes them out again, has later batches.
 """
 
 

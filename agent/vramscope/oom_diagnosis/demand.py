@@ -27,8 +27,8 @@ EXTRAPOLATION_ERROR: Final = 0.5
 AFTER_FORWARD_ERROR: Final = 0.10
 """Error after the forward: the rest of a backward frees more than it allocates."""
 BEGINNING_GRADIENTS: Final = 2
-"""Gradients as large as the request that may still come where the backward has just begun: the one that is computed from it, and
-one in a block that cannot be used again."""
+"""Number of gradients as large as the request that may still come at the begin of a backward: the one that is computed from it,
+and one in a block that cannot be used again."""
 REPEAT_ERROR: Final = 0.05
 """Error where an earlier step was complete."""
 UNEXPLAINED: Final = 0.1

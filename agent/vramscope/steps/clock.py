@@ -69,7 +69,7 @@ class StepClock(StepPublisher):
         self.step = 0
         """Number of optimizer steps that have ended, those before a resume included."""
         self._earlier_steps = 0
-        """Steps of those that ended in another session, before a resume."""
+        """Number of steps that ended before this session, where the run was resumed."""
         self.phase: int = OTHER
         self._phases = phases
         self.watched = phases
