@@ -398,10 +398,10 @@ def test_an_interrupt_ends_it_as_it_ends_python(desk):
     words = [*RUN, "--", sys.executable, script]
     process = subprocess.Popen(words, env=desk.environ, stdout=pipe, stderr=pipe, text=True)
     assert process.stdout is not None
-    process.stdout.readline()
+    assert process.stdout.readline() == "go\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGINT
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT, errors
 
 
 def test_a_pipe_that_breaks_ends_the_command_as_in_any_shell(desk):

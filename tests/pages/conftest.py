@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import sys
 import threading
@@ -43,6 +45,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(f"browser-{files.index(item.path) % 2}"))
 
 
+DELAY_SECONDS = float(os.environ.get("VRAMSCOPE_TEST_DELAY_SECONDS", "0"))
+"""How late each answer of the servers to a GET is. A test that reads a page before it waited for its content fails then, and
+not on a busy machine alone: ``VRAMSCOPE_TEST_DELAY_SECONDS=0.3 pytest tests/pages``."""
+
+
+def delayed(app: Any) -> Any:
+    """An ASGI application that answers a GET late."""
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET":
+            await asyncio.sleep(DELAY_SECONDS)
+        await app(scope, receive, send)
+
+    return late
+
+
 class RunningServer:
     """A server in a thread, that can be stopped and come back at the same address with the same data."""
 
@@ -63,6 +81,8 @@ class RunningServer:
         services = Services(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
         self.first_token = services.first_token
         self.server = uvicorn_server(services)
+        if DELAY_SECONDS:
+            self.server.config.app = delayed(self.server.config.app)
         self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()
         deadline = time.monotonic() + PATIENCE_SECONDS

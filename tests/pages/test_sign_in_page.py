@@ -55,6 +55,7 @@ def test_a_refusal_of_the_sign_in_is_a_page_with_its_reason(page: Any, own_serve
             groups="staff=write:nlp",
         )
         page.goto(f"{server.url}/runs")
+        page.get_by_role("link", name="Sign in at your provider").wait_for()
         assert page.get_by_role("navigation", name="Pages").is_hidden(), "no page opens without a sign-in"
         page.get_by_role("link", name="Sign in at your provider").click()
         page.wait_for_url(f"{issuer}/**")
