@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -28,21 +29,34 @@ from pathlib import Path
 from typing import Any
 
 _REQUEST_BYTES = 1 << 20
+LOADED = {
+    # The first step of an optimizer loads _dynamo. With the others the agent loads in half the time.
+    "training": ("httpx", "msgspec", "pynvml", "torch._dynamo"),
+    "server": ("vramscope_server.cli.server", "psycopg", "alembic.command"),
+}
+"""What a process has imported before it forks."""
 
 
 class Program:
     """A program that runs, with the part of subprocess.Popen that tests use."""
 
     def __init__(
-        self, code: str, *, arguments: Sequence[str] = (), env: Mapping[str, str], cwd: str | Path | None = None
+        self,
+        code: str,
+        *,
+        arguments: Sequence[str] = (),
+        env: Mapping[str, str],
+        cwd: str | Path | None = None,
+        loaded: str = "training",
     ) -> None:
+        """``loaded``: a name of LOADED, for what the program need not load."""
         self.args = ["-c", code]
         self.returncode: int | None = None
         out, their_out = os.pipe()
         err, their_err = os.pipe()
         ended, their_end = os.pipe()
         fields = {"code": code, "arguments": list(arguments), "env": dict(env), "cwd": str(cwd or os.getcwd())}
-        self.pid = _server().fork(fields, [their_out, their_err, their_end])
+        self.pid = _server(loaded).fork(fields, [their_out, their_err, their_end])
         for descriptor in (their_out, their_err, their_end):
             os.close(descriptor)
         self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
@@ -125,13 +139,13 @@ def run(
 
 
 class _Server:
-    def __init__(self) -> None:
+    def __init__(self, loaded: str) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         for end in (self._ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+            [sys.executable, "-W", "ignore", __file__, str(theirs.fileno()), loaded], pass_fds=[theirs.fileno()]
         )
         theirs.close()
         atexit.register(self.close)
@@ -148,15 +162,15 @@ class _Server:
             self._process.wait(10)
 
 
-_started: list[_Server] = []
+_started: dict[str, _Server] = {}
 _starting = threading.Lock()
 
 
-def _server() -> _Server:
+def _server(loaded: str) -> _Server:
     with _starting:
-        if not _started:
-            _started.append(_Server())
-        return _started[0]
+        if loaded not in _started:
+            _started[loaded] = _Server(loaded)
+        return _started[loaded]
 
 
 # ---- and from inside ----
@@ -198,6 +212,10 @@ def serve(asked: socket.socket) -> dict[str, Any] | None:
         asked.send(str(pid).encode())
 
 
+_streams: list[Any] = []
+"""The streams of the process that forked: they would close the descriptors when they go."""
+
+
 def become(answer: dict[str, Any]) -> dict[str, Any]:
     """Be the process that was asked for; the namespace of its program."""
     from types import ModuleType
@@ -205,6 +223,10 @@ def become(answer: dict[str, Any]) -> dict[str, Any]:
     os.environ.clear()
     os.environ.update(answer["env"])
     os.chdir(answer["cwd"])
+    _streams.extend([sys.stdout, sys.stderr])
+    # The old ones know whether the file that they were made for can seek.
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # type: ignore[misc]
     sys.argv = ["-c", *answer["arguments"]]
     sys.path[0] = ""
     sys.modules["__main__"] = main = ModuleType("__main__")
@@ -224,10 +246,8 @@ def spare(loaded: Sequence[str]) -> None:
 if __name__ == "__main__":
     _heavy: list[str] = []
     atexit.register(spare, _heavy)  # before what is imported registers its own: called last
-    import httpx  # noqa: F401 - with these the agent loads in half the time
-    import msgspec  # noqa: F401
-    import pynvml  # noqa: F401
-    import torch._dynamo  # noqa: F401 - the first step of an optimizer loads it
+    for _name in LOADED[sys.argv[2]]:
+        importlib.import_module(_name)
 
     # Else each child's first collection would walk over them all, and copy every page that they lie in.
     gc.collect()
