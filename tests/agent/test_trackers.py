@@ -23,6 +23,7 @@ def run_tests(file: Path, *words: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.gpu  # the size of the card is one of the figures
 def test_figures_reach_the_trackers() -> None:
     printed = run_tests(TESTS)
     assert "skipped" not in printed, printed

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from vramscope.leaks.autograd import saved_tensors
 from vramscope.leaks.autograd.dropped_graphs import StepGraphs
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders import line_search
@@ -16,6 +17,12 @@ from vramscope.steps.clock import StepClock
 X = torch.ones(64, 32)
 SAVED = 64 * 256 * 4
 """Bytes of the hidden layer's output."""
+
+
+@pytest.fixture(autouse=True)
+def listening():
+    """As of a detector: before PyTorch 2.10 only what is saved afterwards is read."""
+    saved_tensors.saved.listen()
 
 
 def network():
