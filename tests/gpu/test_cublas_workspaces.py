@@ -70,6 +70,32 @@ def test_each_thread_and_stream_adds_what_the_allocator_counts(config: str) -> N
     assert known[1] == 0 and min(known[0], *known[2:]) > 0
 
 
+@pytest.mark.parametrize("config", ["", ":17:8"])
+def test_requested_bytes_are_those_that_the_allocator_counts(config: str) -> None:
+    """With sizes from PyTorch's tables, and with those of the allocator's blocks."""
+    truth, known, by_blocks, while_recording = answer_of(
+        """
+        from vramscope.memory import cublas_workspaces
+        requested = lambda: torch.cuda.memory_stats()["requested_bytes.all.current"]
+        matrix = torch.ones(8, 8, device="cuda", requires_grad=True)
+        matrix.grad = torch.zeros_like(matrix)
+        before = requested()
+        torch.mm(matrix, matrix).sum().backward()
+        truth, known = requested() - before, workspaces.requested_bytes()
+        cublas_workspaces.SIZES = ()
+        without = CublasWorkspaces()
+        by_blocks = without.requested_bytes()
+        torch.cuda.memory._record_memory_history()
+        while_recording = without.requested_bytes()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        print(json.dumps([truth, known, by_blocks, while_recording]))
+        """,
+        **({"CUBLAS_WORKSPACE_CONFIG": config} if config else {}),
+    )
+    assert known == by_blocks == truth > 0
+    assert while_recording is None
+
+
 def test_without_a_product_there_is_none() -> None:
     assert (
         answer_of(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vramscope.memory.peak_counters import block_bytes
-from vramscope.memory.pytorch_snapshot import SnapshotSegment
+from vramscope.memory.pytorch_snapshot import SnapshotBlock, SnapshotSegment
 from vramscope.memory.unusable import layout
 from vramscope.protocol.series import UNKNOWN
 
@@ -78,7 +78,7 @@ class CublasWorkspaces:
         if found is None:
             return UNKNOWN
         if self._size_of:
-            if not {one.size_bytes for one in found} <= self._sizes:
+            if not self._are_sizes_known(found):
                 return UNKNOWN
             return sum(block_bytes(one.size_bytes) for one in found if one.device == device)
         addresses = frozenset(one.address for one in found)
@@ -112,18 +112,33 @@ class CublasWorkspaces:
         self._headers = self._headers or [(ctypes.c_char * HEADER.size).from_address(one) for one in self._tables]
         return found
 
+    def requested_bytes(self) -> int | None:
+        """Return the bytes that PyTorch requested for all workspaces of all devices; None where they are unknown."""
+        found = self.read()
+        if found is None:
+            return None
+        if self._size_of:
+            return sum(one.size_bytes for one in found) if self._are_sizes_known(found) else None
+        blocks: list[tuple[int, SnapshotBlock]] | None = None
+        with contextlib.suppress(RuntimeError):  # another allocator than PyTorch's own
+            segments = _layout_without_event() if found else []
+            blocks = None if segments is None else active_blocks(segments, frozenset(one.address for one in found))
+        return None if blocks is None else sum(block.get("requested_size", block["size"]) for _, block in blocks)
+
     def has_changed(self) -> bool:
         """Return whether the tables have changed since the last reading. Costs less than 1 µs."""
         return any(header.raw != seen for header, seen in zip(self._headers, self._seen, strict=True))
 
+    def _are_sizes_known(self, found: list[Workspace]) -> bool:
+        """Return whether PyTorch itself reported each of these sizes."""
+        return {one.size_bytes for one in found} <= self._sizes
+
     def _learn(self, addresses: frozenset[int]) -> bool:
         """Read the sizes of the blocks at these addresses. Return False if that is not possible now."""
-        import torch
-
-        if not self._layouts_left or torch._C._cuda_isHistoryEnabled():
+        if not self._layouts_left:
             return False
         try:
-            segments = layout() if addresses else []
+            segments = _layout_without_event() if addresses else []
         except RuntimeError:  # another allocator than PyTorch's own
             self._layouts_left = 0
             return False
@@ -134,9 +149,29 @@ class CublasWorkspaces:
         return True
 
 
+def _layout_without_event() -> list[SnapshotSegment] | None:
+    """Return all segments and blocks; None while the allocator records its history, which would get an event."""
+    import torch
+
+    return None if torch._C._cuda_isHistoryEnabled() else layout()
+
+
 def active_bytes(segments: Iterable[SnapshotSegment], addresses: frozenset[int]) -> dict[int, int] | None:
     """Return the bytes of the active blocks that begin at these addresses, by device; None if one of them is no such block."""
+    blocks = active_blocks(segments, addresses)
+    if blocks is None:
+        return None
     found: Counter[int] = Counter()
+    for device, block in blocks:
+        found[device] += block["size"]
+    return dict(found)
+
+
+def active_blocks(
+    segments: Iterable[SnapshotSegment], addresses: frozenset[int]
+) -> list[tuple[int, SnapshotBlock]] | None:
+    """Return the active blocks that begin at these addresses, with their devices; None if one of them is no such block."""
+    found: list[tuple[int, SnapshotBlock]] = []
     missing = set(addresses)
     for segment in segments:
         address, size = segment["address"], segment["total_size"]
@@ -145,9 +180,9 @@ def active_bytes(segments: Iterable[SnapshotSegment], addresses: frozenset[int])
         for block in segment["blocks"]:
             if address in missing and block["state"] == "active_allocated":
                 missing.discard(address)
-                found[segment["device"]] += block["size"]
+                found.append((segment["device"], block))
             address += block["size"]
-    return None if missing else dict(found)
+    return None if missing else found
 
 
 def tables() -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from vramscope.memory.cublas_workspaces import CublasWorkspaces
 from vramscope.memory.peak_counters import share_peak_counters
 
 if TYPE_CHECKING:
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 
 
 def is_explained(*sources: Callable[[], Iterable[torch.Tensor]]) -> bool:
-    """Return whether the tensors of the first sources take exactly the bytes that were requested from PyTorch.
+    """Return whether the tensors of the first sources take exactly the bytes that were requested from PyTorch, apart from
+    the workspaces that PyTorch itself requested for cuBLAS.
 
     A source is called only if those before it do not explain all. About 1 µs a tensor. False also if anything is unknown: a
     tensor that is no ordinary one, or a PyTorch that does not count requested bytes.
     """
     requested = _requested_bytes()
+    if requested is None:
+        return False
+    unexplained = requested - (CublasWorkspaces().requested_bytes() or 0)
     known: dict[int, int] = {}
     for source in sources:
         for tensor in source():
@@ -29,7 +34,7 @@ def is_explained(*sources: Callable[[], Iterable[torch.Tensor]]) -> bool:
                 return False
             address, size = storage
             known[address] = size
-        if sum(known.values()) == requested:
+        if sum(known.values()) == unexplained:
             return True
     return False
 

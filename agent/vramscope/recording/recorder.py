@@ -243,6 +243,7 @@ class WindowRecorder(StepListener):
         start_ns = time.perf_counter_ns()
         clock = self._clock
         self._plan.mark_started(request)
+        self._untracked_models.window_begins()
         metadata = self._metadata.users_text()
         self._history.begin(self._most_events, frees=request.frees)
         start = self._reader.snapshot()

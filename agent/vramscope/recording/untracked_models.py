@@ -2,7 +2,7 @@
 another (SAM).
 
 Finding them takes a visit of all objects of the process. It is left out where the allocator proves that there are none: what
-PyTorch has handed out is, to the byte, the tensors that are known.
+PyTorch has handed out is, to the byte, the tensors that are known and the workspaces of cuBLAS.
 """
 
 from __future__ import annotations
@@ -77,13 +77,16 @@ class UntrackedModels:
         """Return the optimizers that step and those that were found."""
         return self._optimizers.living()
 
-    def models(self) -> weakref.WeakSet[torch.nn.Module]:
-        """Return the current models for a window; the first window after a sweep uses its result."""
-        import torch
-
+    def window_begins(self) -> None:
+        """Sweep again if this is not the first window after a sweep. Before PyTorch records for the window."""
         if not self._just_swept and self._sweeps < MAX_SWEEPS:
             self.sweep()
         self._just_swept = False
+
+    def models(self) -> weakref.WeakSet[torch.nn.Module]:
+        """Return the models of the last sweep that are still untracked and have parameters on a GPU."""
+        import torch
+
         others = [module for module in self._outermost if module not in self._roots]
         with torch._C.DisableTorchFunction():
             known = {id(parameter) for root in self._roots for parameter in root.parameters()} if others else ()
