@@ -25,7 +25,7 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
-from vramscope.oom.weight_copies import named_copies, named_tensors
+from vramscope.oom.weight_copies import in_variables
 from vramscope.process import identity, terminal
 from vramscope.process.exception_place import note_exception
 from vramscope.process.forks import unwatch_forks, watch_forks
@@ -151,8 +151,7 @@ class SessionParts:
                 pace_s=settings.flush_ms / 1000,
                 on_window=self._sampler.fragments.learn,
                 other_is_open=lambda: self._profiler is not None and self._profiler.is_open,
-                copies_of=named_copies,
-                in_variables=named_tensors,
+                in_variables=in_variables,
             )
         self._profiler = ProfileRecorder(
             self._clock,

@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from vramscope.oom.weight_copies import named_tensors
+from vramscope.oom.weight_copies import in_variables
 from vramscope.recording import untracked_models
 from vramscope.recording.explained_memory import is_explained, tensors_of
 from vramscope.recording.untracked_models import UntrackedModels
@@ -90,26 +91,88 @@ def test_a_teacher_is_found(hidden, monkeypatch) -> None:
 def test_a_teacher_whose_parameters_are_in_a_variable_is_found(hidden) -> None:
     model, teacher = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
     frozen = list(teacher.parameters())
-    others = UntrackedModels([model], [], in_variables=named_tensors)
+    others = UntrackedModels([model], [], in_variables=in_variables)
     others.sweep()
     assert teacher in others.models(), len(frozen)
 
 
+class Holder:
+    """An object of the user's that has a model and an optimizer."""
+
+    def __init__(self) -> None:
+        self.critic = nn.Sequential(nn.Linear(16, 4)).cuda()
+        self.optimizer = torch.optim.Adam(self.critic.parameters())
+        for parameter in self.critic.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        self.optimizer.step()
+
+
+def test_a_model_and_its_optimizer_in_variables_are_found_without_a_visit(hidden, monkeypatch) -> None:
+    visits = Visits(monkeypatch)
+    model, holders = nn.Linear(16, 16).cuda(), [Holder(), Holder()]
+    first = holders[0].critic[0]
+    others = UntrackedModels([model], [], in_variables=in_variables)
+    others.sweep()
+    assert visits.number == 0
+    assert set(others.models()) == {holder.critic for holder in holders}, "none of their parts"
+    assert {holder.optimizer for holder in holders} <= set(others.optimizers()), first
+
+
+def test_a_model_that_no_variable_leads_to_is_searched_for(hidden, monkeypatch) -> None:
+    """A module has a teacher in an attribute that is no submodule, as a list is none."""
+    visits = Visits(monkeypatch)
+    model, student = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
+    student.teachers = [nn.Linear(16, 16).cuda()]
+    others = UntrackedModels([model], [], in_variables=in_variables)
+    others.sweep()
+    assert visits.number == 1
+    assert set(others.models()) == {student, student.teachers[0]}
+
+
+def test_a_window_reads_the_variables_once_and_retains_nothing(hidden) -> None:
+    model, inputs = nn.Linear(16, 16).cuda(), torch.ones(3, 16, device="cuda")
+    checkpoint = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    reads = []
+
+    def reading(weights: Any) -> Any:
+        reads.append(list(weights))
+        return in_variables(weights)
+
+    others = UntrackedModels([model], [], in_variables=reading)
+    others.window_begins()
+    copies = others.copies()
+    found = {id(tensor) for name, tensor in copies if name.startswith("checkpoint ")}
+    assert found == set(map(id, checkpoint.values()))
+    assert reads == [["weight", "bias"]]
+    copies = others.copies()
+    assert len(reads) == 2, "later they may lead to others"
+    retained = weakref.ref(inputs)
+    others.window_begins()
+    assert len(reads) == 3
+    others.forget_variables()
+    del inputs
+    assert retained() is None
+
+
 def test_a_mode_of_the_users_sees_nothing_of_the_search(hidden) -> None:
     model, teacher = nn.Linear(16, 16).cuda(), nn.Linear(16, 16).cuda()
-    others = UntrackedModels([model], [torch.optim.Adam(model.parameters())], in_variables=named_tensors)
+    others = UntrackedModels([model], [torch.optim.Adam(model.parameters())], in_variables=in_variables)
     with Calls() as seen:
         others.sweep()
         assert teacher in others.models()
     assert seen.names == []
 
 
+def tensors_in_variables() -> list[torch.Tensor]:
+    return in_variables({}).tensors
+
+
 def test_inputs_in_a_variable_explain_their_memory(hidden) -> None:
     model, inputs = nn.Linear(16, 16).cuda(), [torch.ones(3, 16, device="cuda")]
     assert not is_explained(lambda: tensors_of([model], []))
-    assert is_explained(lambda: tensors_of([model], []), named_tensors), len(inputs)
+    assert is_explained(lambda: tensors_of([model], []), tensors_in_variables), len(inputs)
     targets = torch.ones(3, device="cuda")
-    assert is_explained(lambda: tensors_of([model], []), named_tensors), len(targets)
+    assert is_explained(lambda: tensors_of([model], []), tensors_in_variables), len(targets)
 
 
 def test_state_and_gradients_are_known(hidden) -> None:
@@ -158,17 +221,17 @@ def test_a_later_recording_visits_no_object_where_all_memory_is_explained(has_si
         from vramscope.recording import plan, untracked_models
 
         plan.SHARE = 1.0  # the second recording begins after step 20
-        sweep, search, counts = untracked_models.UntrackedModels.sweep, untracked_models.living, {"sweeps": 0, "visits": 0}
+        sweep, search, counts = untracked_models.UntrackedModels._sweep, untracked_models.living, {"sweeps": 0, "visits": 0}
 
         def swept(self):
             counts["sweeps"] += 1
-            sweep(self)
+            return sweep(self)
 
         def visited(*kinds):
             counts["visits"] += 1
             return search(*kinds)
 
-        untracked_models.UntrackedModels.sweep, untracked_models.living = swept, visited
+        untracked_models.UntrackedModels._sweep, untracked_models.living = swept, visited
 
         model = nn.Linear(16, 16).cuda()
         optimizer = torch.optim.AdamW(model.parameters())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.oom.weight_copies import named_copies
+from vramscope.oom.weight_copies import in_variables
 
 CHECKPOINT: dict[str, Any] = {}
 
@@ -25,7 +25,7 @@ class Average:
 
 
 def found(model: nn.Module) -> list[tuple[str, int]]:
-    return list(Counter(name for name, _ in named_copies(dict(model.named_parameters()))).items())
+    return list(Counter(name for name, _ in in_variables(dict(model.named_parameters())).copies).items())
 
 
 @pytest.fixture

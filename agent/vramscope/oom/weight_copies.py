@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vramscope.leaks.holders.line_search import attribute_kept_at, name_kept_at
 from vramscope.leaks.holders.user_code import own_codes
 from vramscope.leaks.scan.object_children import Shapes, children
+from vramscope.memory.variable_contents import VariableContents
 from vramscope.oom.other_models import copies_by_name
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.process import type_info
@@ -34,36 +35,33 @@ MOST_CHILDREN: Final = 100
 DICTS: Final = (dict, OrderedDict)
 
 
-def named_copies(weights: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-    """(variable, tensor) of each copy of these parameters, given by name.
+def in_variables(weights: Mapping[str, torch.Tensor]) -> VariableContents:
+    """Return what variables of the program lead to, and the copies of these parameters, given by name, among it.
 
-    A variable is named with its line: ``checkpoint['model'] (train.py:22)``. Runs none of the user's code.
+    Runs none of the user's code.
     """
-    found: list[tuple[str, torch.Tensor]] = []
+    import torch
+
+    found = VariableContents([], [], [], [])
     for opened in _opened():
-        kind = type(opened.value)
-        tensors = list(copies_by_name(weights, [opened.value])) if kind in DICTS else []  # type: ignore[list-item]
-        if tensors:
+        for one in (opened.value, *(child for _, child in opened.children)):
+            kind = type(one)
+            if issubclass(kind, torch.Tensor):
+                found.tensors.append(one)
+            elif issubclass(kind, torch.nn.Module):
+                found.models.append(one)
+            elif issubclass(kind, torch.optim.Optimizer):
+                found.optimizers.append(one)
+        copies = list(copies_by_name(weights, [opened.value])) if type(opened.value) in DICTS else []  # type: ignore[list-item]
+        if copies:
             name = _spoken(opened.root, opened.path)
-            found += [(name, tensor) for tensor in tensors]
+            found.copies.extend((name, tensor) for tensor in copies)
             opened.children.clear()
     return found
 
 
-def named_tensors() -> list[torch.Tensor]:
-    """Return tensors that variables of the program lead to, each as often as it is referred to."""
-    import torch
-
-    return [
-        one
-        for opened in _opened()
-        for one in (opened.value, *(child for _, child in opened.children))
-        if issubclass(type(one), torch.Tensor)
-    ]
-
-
 class _Opened(NamedTuple):
-    """A container or an object that a variable leads to, or a tensor that is one."""
+    """A container or an object that a variable leads to; or a tensor, a module or an optimizer that is one."""
 
     root: Root
     path: str
@@ -76,7 +74,8 @@ def _opened() -> Iterator[_Opened]:
     """Yield what variables lead to, up to DEPTH, and not through modules: those of the user are searched by themselves."""
     import torch
 
-    leaves = (*ATOMS, torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType)
+    named = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    leaves = (*ATOMS, *named, type, types.ModuleType)
     known: set[int] = set()
     shapes: Shapes = {}
     for group in roots():
@@ -88,7 +87,7 @@ def _opened() -> Iterator[_Opened]:
             while waiting and opened < most:
                 value, path, depth = waiting.pop()
                 kind = type(value)
-                if depth == 0 and issubclass(kind, torch.Tensor):
+                if depth == 0 and issubclass(kind, named):
                     yield _Opened(root, path, value, [])
                 if id(value) in known or issubclass(kind, leaves):
                     continue

@@ -76,8 +76,7 @@ class Owners:
     def __init__(self, roots: Collection[torch.nn.Module], other_models: UntrackedModels) -> None:
         import torch
 
-        self._copies_of = other_models.copies_of
-
+        self._copies = other_models.copies
         self._has = NamedTensors(other_models.optimizers, roots, other_models.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -162,8 +161,7 @@ class Owners:
         self._sampled = self._sample()
 
     def _record_copies(self, mark: int) -> None:
-        parameters = {name: one for root in self._has.roots for name, one in root.named_parameters()}
-        copies = list(self._copies_of(parameters))
+        copies = self._copies()
         self._record(mark, [self._owner(COPIES, name, NO_ID) for name, _ in copies], [tensor for _, tensor in copies])
 
     def _bucket_sizes(self) -> Counter[int]:

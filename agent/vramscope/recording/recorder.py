@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.guard import guarded
 from vramscope.memory import deepspeed_zero
 from vramscope.memory.scanned_leak import ScannedLeak
+from vramscope.memory.variable_contents import NOTHING
 from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.protocol import series
@@ -27,7 +28,7 @@ from vramscope.recording.packing import WindowPacker
 from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
 from vramscope.recording.pytorch_history import PytorchHistory
 from vramscope.recording.raw_window import Mark, RawWindow
-from vramscope.recording.untracked_models import CopiesOf, UntrackedModels
+from vramscope.recording.untracked_models import InVariables, UntrackedModels
 from vramscope.recording.user_history import window_of_history
 from vramscope.recording.window_state import NO_WORK, DisableOnError, OpenWindow, highest_peaks
 from vramscope.steps.events import Order, StepListener
@@ -55,7 +56,7 @@ class WindowRecorder(StepListener):
     roots, optimizers   for the names of modules, their tensors and their state
     on_window       called on the agent's own thread with each packed window
     other_is_open   returns whether a profile is being recorded, because only one of both may be open
-    copies_of, in_variables   as in UntrackedModels
+    in_variables    as in UntrackedModels
     """
 
     order = Order.RECORDING
@@ -72,8 +73,7 @@ class WindowRecorder(StepListener):
         plan: WindowPlan | None = None,
         most_events: int = MAX_EVENTS,
         other_is_open: Callable[[], bool] = lambda: False,
-        copies_of: CopiesOf = lambda _: (),
-        in_variables: Callable[[], Iterable[torch.Tensor]] = lambda: (),
+        in_variables: InVariables = lambda _: NOTHING,
     ) -> None:
         import torch
 
@@ -99,7 +99,7 @@ class WindowRecorder(StepListener):
         """The window that is being recorded."""
         self._off = False
         self._first_call = FirstForward(clock, self._forward_begins)
-        self._untracked_models = UntrackedModels(roots, optimizers, copies_of, in_variables)
+        self._untracked_models = UntrackedModels(roots, optimizers, in_variables)
         self._all_or_nothing = DisableOnError(self._failed)
 
     @property
@@ -113,10 +113,10 @@ class WindowRecorder(StepListener):
     def begin(self) -> None:
         """Subscribe to the clock. The first window begins at once if CUDA is initialized, else with it."""
         self._history.listen()
-        if self._torch.cuda.is_initialized():
-            self._untracked_models.sweep()  # now rather than in a step
         self._clock.subscribe(self)
         self._begin_if_due()
+        if self.window is None and self._torch.cuda.is_initialized():
+            self._untracked_models.sweep()  # now rather than in a step
         self._first_call.listen()
 
     def ask(self) -> None:
@@ -390,5 +390,6 @@ class WindowRecorder(StepListener):
         self._users_history.report()
 
     def _failed(self) -> None:
+        self._untracked_models.forget_variables()
         self._off = True
         self._restore()
