@@ -172,6 +172,27 @@ def test_a_process_is_reported_when_it_comes_changes_and_leaves() -> None:
     assert watched.read == [7, 7], "a number may be used again"
 
 
+def test_what_waited_is_reported_although_the_amount_is_as_before() -> None:
+    watched = Watched()
+    watched.note(0, p7=900)
+    assert watched.note(6, p7=900) == [] and watched.note(1, p7=900) == []
+    assert len(watched.note(1, p7=2000)) == 1
+    assert watched.note(1, p7=3000) == [] and watched.note(1, p7=2000) == []
+    assert [one["peak_bytes"] for one in watched.note(6, p7=2000)] == [3000 * MIB]
+
+
+def test_while_nothing_changes_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, compared = Watched(), []
+    differs = watched.others._differs
+    monkeypatch.setattr(watched.others, "_differs", lambda *args: compared.append(args) or differs(*args))
+    watched.note(0, p7=900)
+    for _ in range(20):
+        watched.note(6, p7=900)
+    assert len(compared) == 1
+    watched.note(6, p7=901)
+    assert len(compared) == 2
+
+
 def test_a_device_where_much_changes_does_not_delay_the_reports_of_another() -> None:
     watched = Watched()
     for at in range(4):

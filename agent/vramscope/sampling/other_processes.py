@@ -64,13 +64,15 @@ class OtherProcesses:
         """Processes that have a series, in the order of OTHER_PROCESSES."""
         self._names_are_here = False
         self._due_s: dict[int, float] = {}
+        self._settled: set[int] = set()
+        """Devices on which nothing has changed since all was reported."""
         self._events = 0
         self._naming = threading.Lock()
 
     def note(self, device: int, running: Running | None) -> dict[str, int]:
         """Handle a reading of a device. Return columns of a sample: the largest processes.
 
-        Costs some microseconds unless something is to be reported.
+        Costs some microseconds unless something is to be reported, and nothing is compared while nothing changes.
         """
         if running is None:
             return {}
@@ -80,13 +82,17 @@ class OtherProcesses:
         now = self._now()
         if not readings or readings[-1][1] != others:
             readings.append((now, others))
+            self._settled.discard(device)
             self._forget(device, others)
             for pid, size in others.items():
                 self._peaks[device, pid] = max(self._peaks.get((device, pid), 0), size or 0)
         while len(readings) > 1 and readings[1][0] < now - KEPT_S:
             readings.popleft()
-        if now >= self._due_s.get(device, 0.0) and self._report(device, others):
-            self._due_s[device] = now + REPORT_EVERY_S
+        if device not in self._settled and now >= self._due_s.get(device, 0.0):
+            if self._report(device, others):
+                self._due_s[device] = now + REPORT_EVERY_S
+            else:
+                self._settled.add(device)
         with_series = zip(OTHER_PROCESSES, self._slots.get(device, ()), strict=False)
         known = {name: others.get(pid) for name, pid in with_series if pid is not None}
         return {name: size for name, size in known.items() if size is not None}
