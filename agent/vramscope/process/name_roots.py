@@ -69,8 +69,32 @@ def roots() -> list[list[Root]]:
     for frame in running_frames():
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
+    mine = _without_arguments(mine)
     selves = [root for root in mine if _is_self(root)]
     return [[root for root in mine if not _is_self(root)], theirs, [*_globals(), *_context(), *_modes()], selves]
+
+
+def _without_arguments(mine: list[Root]) -> list[Root]:
+    """Leave out arguments whose value a function further out has in a variable: that one refers to it after the call, too.
+
+    mine   variables of functions, innermost first
+    """
+    found: list[Root] = []
+    further_out: set[int] = set()
+    for root in reversed(mine):
+        if not (id(root.value) in further_out and root.kind == "local" and _is_argument(root)):
+            found.append(root)
+        further_out.add(id(root.value))
+    return found[::-1]
+
+
+def _is_argument(root: Root) -> bool:
+    code, is_object = root.code, root.name in ("self", "cls")  # (the class's own attributes are named after these)
+    return (
+        code is not None
+        and not is_object
+        and root.name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    )
 
 
 def _is_self(root: Root) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -75,6 +77,8 @@ class HeldMemory:
     """True for the state of an optimizer that no longer steps."""
     rows: int = 0
     """Rows of all its tensors along their first dimension."""
+    nodes_in_python: bool = False
+    """True if Python code refers to each tensor's newest autograd node too (``grad_fn``): freeing the tensors frees no graph."""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
         """Extrapolate from a sample: multiply the counts by ``factor``, and the bytes by ``of_bytes`` or ``factor``."""
@@ -243,7 +247,24 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
         rows=sum(map(_rows_of, tensors)),
+        nodes_in_python=bool(with_graph) and all(map(_has_node_in_python, with_graph)),
     )
+
+
+def _has_node_in_python(tensor: Any) -> bool:
+    """Whether a Python object refers to the node that made the tensor. One of a custom Function may refer to itself."""
+    return sys.getrefcount(tensor.grad_fn) > _references_to_node()
+
+
+@functools.cache
+def _references_to_node() -> int:
+    """References to the node of a tensor to which Python has none of its own. PyTorch has some, depending on its version."""
+    import torch
+
+    with torch.enable_grad():
+        result = torch.zeros(1, device="cpu", requires_grad=True) * 2
+    result.grad_fn.metadata["vramscope"] = None  # as a sentinel does
+    return sys.getrefcount(result.grad_fn)
 
 
 def _mean_of_all(by_size: dict[int, list[int]], tensors: list[Any]) -> float:

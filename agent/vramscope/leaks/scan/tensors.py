@@ -198,12 +198,13 @@ def _count(time: TimeBudget) -> None:
 def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
     """Storages of parameters, buffers, gradients and optimizer state.
 
-    Buffers and state with a graph are left out: they keep more than themselves.
+    Buffers and state with a graph are left out: they keep more than themselves. So are computed weights that a module has during
+    ``torch.func.functional_call``.
     """
     known: Storages = {}
     for module in modules:
         for tensor in list((module.__dict__.get("_parameters") or {}).values()):
-            if tensor is not None:
+            if tensor is not None and not is_result(tensor):
                 add_with_gradient(known, tensor)
         for tensor in list((module.__dict__.get("_buffers") or {}).values()):
             # A large buffer may be one that the user makes longer and longer.
@@ -219,6 +220,11 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
         for state in list(optimizer.__dict__.get("state", {}).values()):
             _add_all(known, state, depth)
     return known
+
+
+def is_result(tensor: Any) -> bool:
+    """Whether an operation made the tensor. A view is none: with FSDP the weights are views of one flat parameter."""
+    return not tensor.is_leaf and not tensor._is_view()
 
 
 def _of_a_library(kind: type) -> bool:

@@ -129,8 +129,11 @@ class Classification:
         return Reason.GRAPH_LENGTHENS if further else None
 
     def _overlap(self) -> LeakKind | None:
-        """Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap."""
+        """Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap. Nor is a graph that stays
+        without the variable."""
         group, now, before = self.group, self.now, self.before
+        if group.nodes_in_python:
+            return None
         again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.optimizer == now.optimizer]
         others = self.context.optimizers | {now.optimizer}
         if not (again and _at_every_optimizer(now, before, others) and _is_least(now, before, others)):

@@ -1,0 +1,69 @@
+"""Computed weights, autograd nodes in variables, and arguments: what counts as a holder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from vramscope.leaks.holders import holder_bytes
+from vramscope.leaks.scan.storages import storage_of
+from vramscope.leaks.scan.tensors import of_the_model
+from vramscope.process import name_roots
+
+
+def test_computed_weights_of_a_functional_call_do_not_belong_to_the_model() -> None:
+    model = nn.Linear(8, 8)
+    fast = {name: weight * 2 for name, weight in model.named_parameters()}
+    known: list[dict[int, int]] = []
+    model.register_forward_hook(lambda *_: known.append(of_the_model([model], [])))
+    functional_call(model, fast, (torch.ones(2, 8),))
+    model(torch.ones(2, 8))
+    during, after = known
+    assert not during
+    assert {storage_of(one) for one in model.parameters()} == set(after.items())
+
+
+def test_views_of_one_flat_parameter_belong_to_the_model() -> None:
+    """So FSDP has them during a forward."""
+    flat = nn.Parameter(torch.ones(64))
+    model = nn.Linear(8, 8, bias=False)
+    del model.weight
+    model._parameters["weight"] = flat.view(8, 8)  # type: ignore[assignment]
+    assert of_the_model([model], [])
+
+
+def test_a_node_in_a_variable_is_seen() -> None:
+    result = (torch.ones(4, requires_grad=True) * 2).exp()
+    assert not holder_bytes._has_node_in_python(result)
+    nodes: list[Any] = [result.grad_fn]
+    assert holder_bytes._has_node_in_python(result)
+    nodes.clear()
+    assert not holder_bytes._has_node_in_python(result)
+
+
+def names_of(value: object) -> list[str]:
+    return [root.name for tier in name_roots.roots() for root in tier if root.value is value]
+
+
+class Holding:
+    def names(self) -> list[str]:
+        return names_of(self)
+
+
+def test_an_argument_is_named_as_the_caller_names_it() -> None:
+    carried = [object()]
+
+    def step(weights: list[object]) -> set[str]:
+        return {"carried", "weights"} & set(names_of(weights))
+
+    named, nameless = step(carried), step([object()])
+    assert named == {"carried"}
+    assert nameless == {"weights"}
+
+
+def test_self_keeps_its_name() -> None:
+    trainer = Holding()
+    assert {"self", "trainer"} <= set(trainer.names())
