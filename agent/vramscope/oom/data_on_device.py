@@ -23,6 +23,8 @@ BATCHES: Final = 4
 
 A container with at least this number of tensors of one shape, from which the program takes them out again, has later batches.
 """
+QUEUES: Final = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue")
+"""Classes of Python's module ``queue``, which are there to be taken out of."""
 
 
 def holder_of_data(
@@ -67,7 +69,7 @@ def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, row
     if batch_bytes is None:  # a batch is saved for the backward
         # Those that the program takes out again: others may be parts of one batch, or features that this forward makes.
         alike = len(tensors) >= BATCHES and len({(one.shape, one.dtype) for one in tensors}) == 1
-        waiting = holder.container and holder.drained and alike
+        waiting = holder.container and (holder.drained or holder.key.owner in QUEUES) and alike
         return not any(
             _may_be_saved(tensor) or (not waiting and tensor.shape[:1].numel() in rows) for tensor in tensors
         )

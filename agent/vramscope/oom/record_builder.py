@@ -246,6 +246,8 @@ class RecordBuilder:
             live=live,
             moving=trigger.moving,
         )
+        if live is not None:
+            live.dicts.clear()  # how many references a dict has is counted later
         return Owned(memory, live)
 
     def _layout_section(self, trigger: OomTrigger, counters: dict[str, int], notes: list[str]) -> LayoutSection:
@@ -282,6 +284,7 @@ class RecordBuilder:
             "progress": None if running is None else running.progress,
             "to_come_bytes": None if running is None else running.to_come_bytes,
             "forward_bytes": None if running is None else running.own_bytes,
+            "no_graph_yet": not getattr(torch._C._autograd, "_get_sequence_nr", lambda: 1)(),
             "process_rss_bytes": _known(host.process_rss_bytes),
             "host_used_bytes": _known(host.host_used_bytes),
             "host_total_bytes": self._host.total_bytes(),
@@ -308,8 +311,10 @@ class RecordBuilder:
         """Leaks that are known, late suspects, and data of the program."""
         suspects = self._leaks_at_error
         named = [leak for leak in self._leaks() if not slows_down(leak)]
-        known = named[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
-        leaks = [*kept, *known]
+        roots = self.roots() if trigger.roots is None else trigger.roots
+        copies = suspects.unread_copy(owned.memory, roots, trigger)
+        known = named[: MOST_LEAKS - 2] or suspects.retained_from_last_step(trigger)
+        leaks = [*kept, *copies, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
         before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])

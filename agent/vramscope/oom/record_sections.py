@@ -77,6 +77,7 @@ class ContextSection(TypedDict, total=False):
     progress: float | None
     to_come_bytes: int | None
     forward_bytes: int | None
+    no_graph_yet: bool
     process_rss_bytes: int | None
     host_used_bytes: int | None
     host_total_bytes: int | None

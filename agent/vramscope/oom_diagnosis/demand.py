@@ -217,13 +217,18 @@ def _between_steps(facts: Facts, state: _State) -> Estimate:
         return _or_the_step_before(state, full, REPEAT_ERROR, 0.0, Basis.BETWEEN_STEPS)
     # The same, but a smaller batch makes nothing less of the request.
     rest = max(0, state.before - state.scaling)
+    likely = state.resting + state.scaling
+    if not facts.gradients_bytes and state.owned + state.asked + facts.full_gradients_bytes > (
+        facts.peak_before_bytes or 0
+    ):
+        likely = state.low  # if the last step made this request, it was freed before there were gradients
     return Estimate(
         state.fixed,
         state.constant + state.scaling,
         rest,
         int((state.scaling + rest) * REPEAT_ERROR),
         state.low,
-        max(state.low, state.resting + state.scaling),
+        max(state.low, likely),
         Basis.BETWEEN_STEPS_NOT_THE_BATCH,
         may_grow=facts.other_models_bytes > 0,
     )

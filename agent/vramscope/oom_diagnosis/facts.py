@@ -101,6 +101,8 @@ class Facts:
     peak_at_first_bytes: int | None = None
     """Peak allocated of the first complete step that is known."""
     leaked_bytes: int = 0
+    unread_copies_bytes: int = 0
+    """The copies of weights among them, which count as other models and not as working bytes."""
     leak_name: str = ""
     leak_line: str = ""
     leak_advice: str = ""
@@ -122,6 +124,8 @@ class Facts:
     """A file of weights is being read onto the device."""
     forwards: int = 0
     """Consecutive forward passes of one model without a backward."""
+    no_graph_yet: bool = False
+    """Autograd has recorded no operation on this thread."""
     evaluates: bool = False
     """A model in evaluation mode runs after a step of training, with gradients on."""
     update: str | None = None
@@ -228,6 +232,13 @@ class Facts:
         return max(0, self.used_bytes - self.end_before_bytes) + (self.asked_bytes or 0)
 
     @property
+    def is_before_first_forward(self) -> bool:
+        """Whether a model is there and neither a module nor autograd has begun a forward pass: nothing is an activation yet."""
+        no_module = self.before_forward_bytes is None and self.progress is None and not self.input_shape
+        outside = self.phase in ("other", "data") and self.thread is None and not self.forwards
+        return outside and no_module and self.no_graph_yet and not self.step and bool(self.parameters_bytes)
+
+    @property
     def constant_bytes(self) -> int:
         """Working bytes that this forward did not make: allocated before it, or leaked. They do not shrink with the batch.
 
@@ -238,7 +249,7 @@ class Facts:
         before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
         if self.phase in ("forward", "backward") and self.before_forward_bytes is None:
             before = self.data_bytes
-        grown = max(self.leaked_bytes, self.growth_bytes or 0)
+        grown = max(self.leaked_bytes - self.unread_copies_bytes, self.growth_bytes or 0)
         # An evaluation with gradients on has accumulated it since its first forward began.
         since = self.evaluates and self.forwards > 1
         return min(self.working_bytes, before + grown if since else max(before, grown))

@@ -76,7 +76,7 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return LESS_MEMORY if facts.from_text else ""
     if isinstance(details, HostMemoryFull):
         return HOST
-    if isinstance(details, MemoryParts) and details.reason is Limiting.OUTSIDE:
+    if isinstance(details, MemoryParts) and details.reason in (Limiting.OUTSIDE, Limiting.BEFORE):
         return OUTSIDE_STEP
     if kind is CauseKind.FRAGMENTATION:
         return facts.fragmentation_setting

@@ -181,6 +181,8 @@ def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
         headline = "The optimizer's update needs too much memory."
     elif parts.reason is Limiting.OUTSIDE:
         headline = "Tensors that the program makes outside of a step need too much memory."
+    elif parts.reason is Limiting.BEFORE:
+        headline = "Tensors that the program makes before the first forward pass need too much memory."
     elif parts.reason is Limiting.LOADING:
         headline = "The weights that are being loaded do not fit."
     else:
@@ -211,7 +213,10 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
             rows.append((f"data in {facts.data_name}{where} {{}}", parts.data_bytes))
         if parts.reason is Limiting.OUTSIDE:
             rows.append(("tensors made since the last step {}", parts.outside_bytes))
-        rows.append(("activations, batch and temporaries {}", parts.working_bytes))
+        if parts.reason is Limiting.BEFORE:
+            rows.append(("tensors of the program {}", parts.outside_bytes))
+        else:
+            rows.append(("activations, batch and temporaries {}", parts.working_bytes))
         if parts.asked_bytes:
             rows.append(("this request {}", parts.asked_bytes))
     rows = _without_tiny(rows, parts.available_bytes)
@@ -237,7 +242,7 @@ def _without_tiny(rows: list[tuple[str, int]], limit: int) -> list[tuple[str, in
 
 def _remark(parts: MemoryParts, facts: Facts) -> str:
     """What else explains the need."""
-    if parts.reason in (Limiting.FIXED, Limiting.LOADING, Limiting.OUTSIDE):
+    if parts.reason in (Limiting.FIXED, Limiting.LOADING, Limiting.OUTSIDE, Limiting.BEFORE):
         return ""
     remarks = []
     known = parts.fixed_bytes + parts.data_bytes + parts.outside_bytes + parts.working_bytes + parts.asked_bytes

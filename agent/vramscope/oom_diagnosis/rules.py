@@ -33,7 +33,7 @@ from vramscope.oom_diagnosis.cause import (
     RetainedLeak,
     UsedElsewhere,
 )
-from vramscope.oom_diagnosis.demand import outgrew_bytes, waits_for_backward
+from vramscope.oom_diagnosis.demand import SAME_ORDER, outgrew_bytes, waits_for_backward
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
@@ -44,6 +44,8 @@ LEAK_SHARE: Final = 0.02
 """A leak below this share of the available memory is no cause, even where a single request would have fitted."""
 DATA_SHARE: Final = 0.5
 """Outside of a step, data is the cause where it is so much of what has no owner."""
+AS_LARGE: Final = 0.01
+"""Difference up to which two parts count as equally large, as a share of the larger one."""
 CONTEXT_BYTES: Final = 1 << 30
 """Device memory that CUDA itself may take in this process: its context, kernels and libraries."""
 CONTEXT_SHARE: Final = 0.05
@@ -227,10 +229,22 @@ def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | No
 
 
 def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    """Outside of a step nothing else needs memory than what the program puts there itself."""
+    """Outside of a step nothing else needs memory than what the program puts there itself. Within one, data that has no graph need
+    not be there: it is the cause where it is most of what has no owner, and the step fits without it, as far as that is known."""
+    _, available, likely = _numbers(facts, estimate)
     outside_step = facts.phase in ("other", "data", None) and facts.thread is None
-    if outside_step and facts.data_bytes >= max(facts.shortfall_bytes or 0, DATA_SHARE * (facts.working_bytes or 0), 1):
+    factor = SAME_ORDER if estimate is not None and estimate.is_crude else 1.0
+    alone = facts.phase in ("forward", "backward") and likely - facts.data_bytes <= factor * available
+    least = max(facts.shortfall_bytes or 0, DATA_SHARE * (facts.working_bytes or 0), 1)
+    if (outside_step or alone) and facts.data_bytes >= least:
         return _parts(CauseKind.DATA, Limiting.STEP, facts, estimate)
+    return None
+
+
+def _before_forward(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """Before any forward pass there are no activations: what has no owner is what the program made."""
+    if facts.is_before_first_forward and (facts.working_bytes or 0) + (facts.asked_bytes or 0) > _weights(facts):
+        return _parts(CauseKind.DATA, Limiting.BEFORE, facts, estimate)
     return None
 
 
@@ -257,7 +271,9 @@ def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
         (state, CauseKind.OPTIMIZER),
         (weights, CauseKind.WEIGHTS),
     )
-    largest = max(parts, key=lambda part: (part[0], part[1].value))[1]
+    # Of parts that are as large the last by name: weights, with their gradients, rather than the state, which follows from them.
+    most = max(size for size, _ in parts)
+    largest = max((kind for size, kind in parts if size >= (1 - AS_LARGE) * most), key=lambda kind: kind.value)
     if facts.phase == "eval" and not facts.full_gradients_bytes and weights < NEARLY_ALL * available:
         largest = CauseKind.ACTIVATIONS
     return _parts(largest, Limiting.STEP, facts, estimate)
@@ -286,6 +302,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _optimizer_update,
     _weights_being_loaded,
     _data_on_device,
+    _before_forward,
     _outside_step,
     _largest_part,
 )
@@ -339,6 +356,8 @@ def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate |
     outside = 0
     if reason is Limiting.OUTSIDE:
         outside = min(working - data, facts.outside_step_bytes - (facts.asked_bytes or 0))
+    elif reason is Limiting.BEFORE:
+        outside = working - data
     return Cause(
         kind,
         MemoryParts(
