@@ -944,7 +944,10 @@ AFTER_A_STEP = replace(
 def test_tensors_made_outside_of_a_step_are_no_activations() -> None:
     found = diagnose(AFTER_A_STEP)
     assert found.kind is CauseKind.DATA
-    assert "outside of a step" in found.sentence and "tensors made since the last step 1.11 GiB" in found.sentence
+    assert (
+        "between a step and the next forward pass" in found.sentence
+        and "tensors made since the last step 1.11 GiB" in found.sentence
+    )
     assert "checkpointing" not in found.first_aid and ".cpu()" in found.first_aid
 
 

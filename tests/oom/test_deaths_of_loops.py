@@ -22,9 +22,10 @@ KNOWN_FAULTS = (
     "all gradients in one vector for their norm",
     "eight batches that wait on the card",
 )
-"""Of the first two, the cause is said to be data, made outside of a step: the request comes before the forward. Of the third, no
-smaller batch is called enough, though half of it is. Of the fourth, the state is called the cause, and no device large enough. Of
-the last, activations are called the cause: they and the batches that wait have about the same size."""
+"""Of the first two, the cause is said to be data: the request comes before the forward pass. Of the others, the
+cause is right, and no remedy is called enough, though one is: of the third half of the batch is. What follows the request of the
+fourth, and how much the rest of the fifth's first forward needs, is not known.
+"""
 
 
 @pytest.fixture(scope="module")

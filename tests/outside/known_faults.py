@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 KNOWN_FAULTS: Final[dict[str, str]] = {
-    "16_resume_no_room": "wrong",
     "26_attribution_leftovers": "silent",
     "32_last_error_kept": "silent",
     "46_operation_counter": "silent",
-    "74_first_step_splits_block": "wrong",
     "90_sharded_checkpoint": "silent",
     "94_natural_newton": "partly",
     "125_fault_campaign": "silent",
     "128_kept_errors": "silent",
-    "218_whole_set_on_the_device": "wrong",
     "234_finalizers": "partly",
     "270_hook_after_accumulation": "partly",
     "275_cell_not_detached": "silent",
     "276_buffers_handed_back": "partly",
-    "282_roots_for_a_drawing": "wrong",
+    "282_roots_for_a_drawing": "silent",
     "303_rows_into_the_replay": "silent",
     "304_shapes_checked_before": "silent",
     "310_column_of_objects": "silent",
-    "322_adapted_weights_go_on": "wrong",
     "328_a_class_for_each_step": "silent",
 }

@@ -180,7 +180,7 @@ def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
     elif parts.reason is Limiting.UPDATE:
         headline = "The optimizer's update needs too much memory."
     elif parts.reason is Limiting.OUTSIDE:
-        headline = "Tensors that the program makes outside of a step need too much memory."
+        headline = "Tensors that the program makes between a step and the next forward pass need too much memory."
     elif parts.reason is Limiting.BEFORE:
         headline = "Tensors that the program makes before the first forward pass need too much memory."
     elif parts.reason is Limiting.LOADING:
