@@ -25,10 +25,19 @@ def found(frame: FrameType, monkeypatch: pytest.MonkeyPatch) -> str | None:
 LOAD = 'loaded = {"model": {name: torch.zeros(4, 4) for name in WEIGHTS}, "epoch": 2}'
 
 
+class Model:
+    loaded = 1
+
+    def eval(self) -> None:
+        """As a module's."""
+
+
 @pytest.mark.parametrize(
     ("lines", "name"),
     [
         ([LOAD, 'start = loaded["epoch"]', "for step in range(start, 4):", "    check()"], "loaded"),
+        ([LOAD, "model.eval()", "for step in range(2):", "    check()", "    model.loaded"], "loaded"),
+        ([LOAD, "for step in range(2):", "    check()", "del loaded"], "loaded"),
         ([LOAD, "for step in range(2):", "    check()", 'loaded["model"]'], None),
         ([LOAD, "for step in range(2):", '    loaded["epoch"]', "    check()"], None),
         ([LOAD, "other = loaded", "for step in range(2):", "    check()"], None),
@@ -37,7 +46,18 @@ LOAD = 'loaded = {"model": {name: torch.zeros(4, 4) for name in WEIGHTS}, "epoch
         ([LOAD, "for step in range(2):", "    check()", "print(locals())"], None),
         (['loaded = {"a.weight": torch.zeros(4, 4), "epoch": 2}', "check()"], None),
     ],
-    ids=["unread", "later", "in the loop", "alias", "inner dict", "function", "locals", "no copy"],
+    ids=[
+        "unread",
+        "attributes",
+        "deleted",
+        "later",
+        "in the loop",
+        "alias",
+        "inner dict",
+        "function",
+        "locals",
+        "no copy",
+    ],
 )
 @pytest.mark.parametrize("in_function", [False, True])
 def test_a_copy_counts_if_no_later_line_reads_it(
@@ -51,6 +71,6 @@ def test_a_copy_counts_if_no_later_line_reads_it(
     text = "\n".join(lines)
     if in_function:
         text = "def train():\n" + "\n".join(f"    {line}" for line in lines) + "\ntrain()"
-    names: dict[str, Any] = {"torch": torch, "WEIGHTS": WEIGHTS, "check": check}
+    names: dict[str, Any] = {"torch": torch, "WEIGHTS": WEIGHTS, "check": check, "model": Model()}
     exec(compile(text, "train.py", "exec"), names)
     assert set(results) == {name}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.holders.bytecode import has_variable, with_inner
+from vramscope.leaks.holders.bytecode import MOST_INSTRUCTIONS, with_inner
 from vramscope.leaks.holders.line_search import name_kept_at
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
@@ -47,14 +47,14 @@ def unread_copy(
         at_module = code.co_name == "<module>"
         names = [name for name, value in locals_of(frame).items() if type(value) in DICTS and not name.startswith("__")]
         for name in names:
-            if is_read_later(code, frame.f_lasti, name, is_global=at_module):
-                continue
             freed: Storages = {}
             for tensor in _only_here(locals_of(frame).pop(name, None), weights):
                 if _is_on(tensor, device):
                     storages.add(freed, tensor)
+            if not freed or is_read_later(code, frame.f_lasti, name, is_global=at_module):
+                continue
             size = sum(freed.values())
-            if size and (best is None or size > best[0]):
+            if best is None or size > best[0]:
                 best = size, len(freed), name, frame
     return None if best is None else _as_leak(*best, step)
 
@@ -65,24 +65,29 @@ def is_read_later(code: CodeType, at: int, name: str, *, is_global: bool) -> boo
     at          offset of the instruction that runs
     is_global   it is a global of the module whose code this is
     """
-    inner = [part for part in with_inner(code) if part is not code]
-    if any(reader in part.co_names for part in (code, *inner) for reader in READS_ALL) or name in code.co_cellvars:
+    parts = list(with_inner(code))
+    if name in code.co_cellvars or any(len(part.co_code) > 2 * MOST_INSTRUCTIONS for part in parts):
         return True
-    if is_global and any(has_variable(part, name) for part in inner):
+    loads = {part: [one for one in dis.get_instructions(part) if _loads_a_name(one)] for part in parts}
+    if any(_is_named(one.argval, reader) for part in parts for one in loads[part] for reader in READS_ALL):
         return True
-    instructions = list(dis.get_instructions(code))
+    if is_global and any(_is_named(one.argval, name) for part in parts[1:] for one in loads[part]):
+        return True
     back = [
         (one.offset, one.argval)
-        for one in instructions
+        for one in dis.get_instructions(code)
         if "JUMP" in one.opname and isinstance(one.argval, int) and one.argval < one.offset
     ]
     begin = at + 1
     while (earlier := min([to for offset, to in back if offset >= begin], default=begin)) < begin:
         begin = earlier
-    return any(
-        one.offset >= begin and one.offset != at and one.opname.startswith("LOAD") and _is_named(one.argval, name)
-        for one in instructions
-    )
+    return any(one.offset >= begin and one.offset != at and _is_named(one.argval, name) for one in loads[code])
+
+
+def _loads_a_name(instruction: dis.Instruction) -> bool:
+    """Whether it loads a variable or a constant: ``model.eval()`` loads an attribute."""
+    name = instruction.opname
+    return name.startswith("LOAD") and not name.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER"))
 
 
 def _is_on(tensor: Any, device: int) -> bool:
