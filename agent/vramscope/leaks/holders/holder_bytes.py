@@ -261,7 +261,7 @@ def _references_to_node() -> int:
     """References to the node of a tensor to which Python has none of its own. PyTorch has some, depending on its version."""
     import torch
 
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         result = torch.zeros(1, device="cpu", requires_grad=True) * 2
     result.grad_fn.metadata["vramscope"] = None  # as a sentinel does
     return sys.getrefcount(result.grad_fn)
