@@ -92,6 +92,15 @@ def test_data_is_not_the_cause_where_the_step_needs_more(more: dict[str, Any]) -
     assert diagnose(replace(WAITING, **more)).kind is CauseKind.ACTIVATIONS
 
 
+def test_data_is_not_the_cause_where_the_weights_are_more() -> None:
+    """A second set of gradients in a list is no data."""
+    died = replace(
+        WAITING, phase="backward", progress=None, before_forward_bytes=None, peak_before_bytes=1200 * MIB, step=3,
+        parameters_bytes=400 * MIB, gradients_bytes=350 * MIB, trainable_bytes=400 * MIB, data_bytes=500 * MIB,
+    )  # fmt: skip
+    assert diagnose(died).kind is CauseKind.WEIGHTS
+
+
 def test_of_two_parts_of_one_size_the_weights_are_the_cause() -> None:
     """The steps of a fused optimizer lie on the device: its state is some bytes more than weights and gradients."""
     died = Facts(

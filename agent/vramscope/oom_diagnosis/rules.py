@@ -229,12 +229,16 @@ def _weights_being_loaded(facts: Facts, estimate: Estimate | None) -> Cause | No
 
 
 def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    """Outside of a step nothing else needs memory than what the program puts there itself. Within one, data that has no graph need
-    not be there: it is the cause where it is most of what has no owner, and the step fits without it, as far as that is known."""
+    """Outside of a step nothing else needs memory than what the program puts there itself.
+
+    Within one, data without a graph need not be there. It is the cause where it is most of what has no owner, and more than weights
+    or state, and where the step fits without it as far as that is known.
+    """
     _, available, likely = _numbers(facts, estimate)
     outside_step = facts.phase in ("other", "data", None) and facts.thread is None
     factor = SAME_ORDER if estimate is not None and estimate.is_crude else 1.0
-    alone = facts.phase in ("forward", "backward") and likely - facts.data_bytes <= factor * available
+    fits = facts.phase in ("forward", "backward") and likely - facts.data_bytes <= factor * available
+    alone = fits and (1 - AS_LARGE) * facts.data_bytes > max(_weights(facts), facts.full_state_bytes)
     least = max(facts.shortfall_bytes or 0, DATA_SHARE * (facts.working_bytes or 0), 1)
     if (outside_step or alone) and facts.data_bytes >= least:
         return _parts(CauseKind.DATA, Limiting.STEP, facts, estimate)
