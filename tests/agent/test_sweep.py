@@ -6,7 +6,9 @@ import gc
 
 import torch
 
-from vramscope.leaks.scan.tensors import held_by_python
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.tensors import held_by_python, sweep, with_python_owner
+from vramscope.leaks.scan.time_budget import TimeBudget
 
 
 def by_shape(*shape: int) -> list[torch.Tensor]:
@@ -36,3 +38,14 @@ def test_what_a_graph_alone_holds_is_told_from_what_python_holds_too():
         assert not held_by_python(found, 2)
     assert loss.requires_grad
     assert kept.requires_grad
+
+
+def test_a_scan_looks_for_holders_of_what_python_holds_alone():
+    weight = torch.randn(7, 7, requires_grad=True)
+    losses = [(torch.randn(6, 7) @ weight).sum() for _ in range(3)]
+    kept = [torch.randn(6, 7) for _ in range(2)]
+    time = TimeBudget(10.0)
+    live = sweep(TensorKinds(), time)
+    found = with_python_owner(live, lambda tensor: False, time, [])
+    assert {id(one) for one in by_shape(6, 7)} & found == set(map(id, kept))
+    assert set(map(id, losses)) <= found

@@ -38,7 +38,15 @@ from vramscope.leaks.scan.grouped_tensors import (
 )
 from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
-from vramscope.leaks.scan.tensors import NOT_REACHED, LiveTensors, held_by_python, in_use, sweep, tensors_of
+from vramscope.leaks.scan.tensors import (
+    NOT_REACHED,
+    LiveTensors,
+    held_by_python,
+    in_use,
+    sweep,
+    tensors_of,
+    with_python_owner,
+)
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.leaks.scan.unused_memory import UnusedMemory, groups_of_unused, without_optimizer
 from vramscope.process import name_roots
@@ -121,7 +129,7 @@ def find_holders(
     """
     live = sweep(kinds, time, is_retired)
     not_scanned = [live.not_scanned] if live.not_scanned else []
-    wanted = _with_python_owner(live, ignored, time, not_scanned)
+    wanted = with_python_owner(live, ignored, time, not_scanned)
     models = {id(tensor): weakref.ref(module) for tensor, module in live.models if not ignored(tensor)}
     wanted |= models.keys()
     wanted |= {id(optimizer) for optimizer in live.retired}
@@ -172,22 +180,6 @@ def find_holders(
         not_scanned,
         complete,
     )
-
-
-def _with_python_owner(
-    live: LiveTensors, ignored: Callable[[Any], bool], time: TimeBudget, not_scanned: list[str]
-) -> set[int]:
-    """Ids of the tensors that a Python object refers to, the newest first, as far as the time allows."""
-    owned: set[int] = set()
-    for position, tensor in enumerate(live.kept):
-        if not position % AT_ONCE and time.over(time_budget.WANTED, position, LEAST_TENSORS):
-            not_scanned.append(
-                f"the older {len(live.kept) - position:,} of {len(live.kept):,} tensors that a variable may retain"
-            )
-            break
-        if held_by_python(tensor, 2) and not ignored(tensor):  # references: the list, the variable
-            owned.add(id(tensor))
-    return owned
 
 
 def _search(live: LiveTensors, wanted: set[int], time: TimeBudget, not_scanned: list[str]) -> FoundPaths:

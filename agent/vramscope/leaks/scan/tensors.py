@@ -330,6 +330,23 @@ def without_tensors(known: Storages, tensors: list[Any]) -> Storages:
     return {storage: size for storage, size in known.items() if storage not in theirs}
 
 
+def with_python_owner(
+    live: LiveTensors, ignored: Callable[[Any], bool], time: TimeBudget, not_scanned: list[str]
+) -> set[int]:
+    """Ids of the tensors that a Python object refers to, the newest first, as far as the time allows."""
+    owned: set[int] = set()
+    for position in range(len(live.kept)):
+        if not position % 256 and time.over(time_budget.WANTED, position, LEAST_TENSORS):
+            not_scanned.append(
+                f"the older {len(live.kept) - position:,} of {len(live.kept):,} tensors that a variable may retain"
+            )
+            break
+        tensor = live.kept[position]  # enumerate() would refer to it too
+        if held_by_python(tensor, 2) and not ignored(tensor):  # references: the list, the variable
+            owned.add(id(tensor))
+    return owned
+
+
 def held_by_python(tensor: Any, extra: int) -> bool:
     """True where a Python object refers to the tensor, not only C++ (a graph that saved it).
 
