@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
+from vramscope.leaks.autograd.graph_walk import NodeBudget
 from vramscope.leaks.holders import holder_bytes
 from vramscope.leaks.scan.storages import storage_of
 from vramscope.leaks.scan.tensors import of_the_model
@@ -46,6 +47,15 @@ def test_a_node_in_a_variable_is_seen() -> None:
     assert holder_bytes._has_node_in_python(result)
     nodes.clear()
     assert not holder_bytes._has_node_in_python(result)
+
+
+def test_a_scan_does_not_take_its_own_references_for_the_programs() -> None:
+    result = (torch.ones(4, requires_grad=True) * 2).exp()
+    holder = cast("Any", None)
+    assert not holder_bytes.group_of(holder, [result], {}, NodeBudget()).nodes_in_python
+    node = result.grad_fn
+    assert holder_bytes.group_of(holder, [result], {}, NodeBudget()).nodes_in_python
+    del node
 
 
 def names_of(value: object) -> list[str]:

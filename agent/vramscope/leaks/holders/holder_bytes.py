@@ -179,6 +179,9 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         add_with_gradient(own, tensor)
         if not tensor.is_leaf and tensor.requires_grad:
             with_graph.append(tensor)
+    nodes_in_python = bool(with_graph) and all(
+        map(_has_node_in_python, with_graph)
+    )  # before the list of nodes refers to them
     chosen = _runs(with_graph, MOST_GRAPHS_WALKED)
     nodes = [[(node, tensor.numel()) for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
     births = sorted(node._sequence_nr() for run in nodes for node, _ in run)
@@ -247,7 +250,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
         rows=sum(map(_rows_of, tensors)),
-        nodes_in_python=bool(with_graph) and all(map(_has_node_in_python, with_graph)),
+        nodes_in_python=nodes_in_python,
     )
 
 
