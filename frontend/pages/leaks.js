@@ -5,7 +5,7 @@ import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
-import { figures, omissions, scansThatRan, verdictBanner } from "vramscope/parts/leak_verdict.js";
+import { figures, headKey, omissions, scansThatRan, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
@@ -151,7 +151,7 @@ class LeaksPage extends RunPage {
     const { report } = this;
     const several = this.run.ranks.length > 1;
     this.drawHead();
-    this.put("verdict", report.verdict, () => verdictBanner(report.verdict));
+    this.put("verdict", headKey(report), () => verdictBanner(report));
     this.put(
       "left",
       report.scans.map((scan) => scan.not_scanned),

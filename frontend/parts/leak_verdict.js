@@ -13,18 +13,30 @@ const HEADS = {
   host: "Retained on the host.",
   growth: "Growing.",
   none: "No leak found.",
-  unknown: "Unknown.",
 };
 
-/** Banner of the verdict. Screen readers announce its changes. */
-export function verdictBanner({ level, sentence }) {
+/** Headline where a leak is neither found nor excluded: what is missing, and whether memory rises. */
+function openHead({ scans, floor }) {
+  const scanned = scansThatRan(scans).length > 0;
+  if (floor.growing || risesUnevenly(floor)) return scanned ? "Memory rises; no leak confirmed." : "Memory rises; not scanned for leaks.";
+  if (scanned) return isKnown(floor.slope_bytes_per_step) ? "No leak confirmed." : "No leak found; growth is not known.";
+  if (floor.growing === false) return "No growth; not scanned for leaks.";
+  return scans.length > 0 ? "Too few steps to detect growth." : "Not scanned for leaks.";
+}
+
+/** Banner of the verdict. Takes the answer of `/leaks`. Screen readers announce its changes. */
+export function verdictBanner(report) {
+  const { level, sentence } = report.verdict;
   return h(
     "div",
     { class: `banner verdict ${BANNERS[level]}`, "data-level": level },
-    h("strong", {}, HEADS[level]),
+    h("strong", {}, HEADS[level] ?? openHead(report)),
     h("span", {}, sentence),
   );
 }
+
+/** Values that the banner is drawn from. It is drawn again, and announced, when one of them changes. */
+export const headKey = (report) => [report.verdict, !HEADS[report.verdict.level] && openHead(report)];
 
 /** Banner for memory that the scans could not search. */
 export function omissions(scans) {
@@ -120,18 +132,18 @@ function holdersNote(leaks) {
   return nodes > tensors ? `${who}, and about ${bytes(nodes)} of autograd nodes` : who;
 }
 
-/** A rise in a few jumps has a slope, but is no growth of each step: the API then leaves `growing` open. */
-const risesInJumps = (floor) => isKnown(floor.slope_bytes_per_step) && floor.growing === null;
+/** A rise in a few jumps, or one that slows down, has a slope, but is no growth of each step: the API then leaves `growing` open. */
+const risesUnevenly = (floor) => isKnown(floor.slope_bytes_per_step) && floor.growing === null;
 
 function growthPerStep(floor) {
-  if (risesInJumps(floor)) return "in jumps";
+  if (risesUnevenly(floor)) return "not steady";
   if (floor.growing === false) return "none found"; // the slope of the noise, of any sign, says nothing
   return isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN;
 }
 
 function slopeNote(floor) {
   if (!isKnown(floor.slope_bytes_per_step)) return "too few steps";
-  if (risesInJumps(floor)) return "level between them";
+  if (risesUnevenly(floor)) return "in jumps, or more and more slowly";
   if (floor.growing === false) return `over ${stepCount(floor.steps)}`;
   return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
 }

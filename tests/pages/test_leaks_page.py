@@ -152,6 +152,7 @@ def test_where_nobody_has_looked_the_page_says_so(page: Any, server: Any) -> Non
     verdict = page.locator(".verdict")
     verdict.wait_for()
     assert verdict.get_attribute("data-level") == "unknown"
+    assert verdict.locator("strong").inner_text() == "Not scanned for leaks."
     assert "The agent has not scanned." in verdict.inner_text(), "this run has ended: no look is to come"
     assert " yet" not in page.locator("main").inner_text(), "neither of the look nor of anything else"
     for key in ("held", "saved", "graphs", "slope", "end"):

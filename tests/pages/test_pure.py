@@ -479,6 +479,33 @@ def test_the_figures_of_leaks_claim_no_scan_where_none_was_needed(loaded: Any) -
     assert held == "Retainedunknownno scan" and last.startswith("Last scannone") and last.endswith("no scan was needed")
 
 
+def test_where_no_leak_is_excluded_the_headline_says_what_is_missing(loaded: Any) -> None:
+    none: dict[str, Any] = {"growing": None, "slope_bytes_per_step": None}
+    scanned, needless = {"tensors": 9, "not_scanned": ""}, {"tensors": 0, "not_scanned": ""}
+    cases = [
+        ([], none, "Not scanned for leaks."),
+        ([], {"growing": False, "slope_bytes_per_step": 0}, "No growth; not scanned for leaks."),
+        ([], {"growing": True, "slope_bytes_per_step": 9}, "Memory rises; not scanned for leaks."),
+        ([needless], none, "Too few steps to detect growth."),
+        ([scanned], none, "No leak found; growth is not known."),
+        ([scanned], {"growing": None, "slope_bytes_per_step": 9}, "Memory rises; no leak confirmed."),
+        ([scanned], {"growing": False, "slope_bytes_per_step": 0}, "No leak confirmed."),
+    ]
+    head = """async (reports) => {
+      const { figures, verdictBanner } = await import('vramscope/parts/leak_verdict.js');
+      return reports.map((report) => [verdictBanner(report).querySelector('strong').textContent,
+        figures(report).querySelector('[data-kpi=slope]').textContent]);
+    }"""
+    verdict = {"level": "unknown", "sentence": ""}
+    known = {"leaks": [], "leaked_bytes": None, "graphs_alive": None, "state": "finished", "verdict": verdict}
+    now = {"rank": 0, "step": 9, "time_seconds": 1, "reason": ""}
+    reports = [{**known, "scans": [scan | now for scan in scans], "floor": floor} for scans, floor, _ in cases]
+    found = loaded.evaluate(head, reports)
+    assert [words for words, _ in found] == [words for *_, words in cases]
+    # A rise that slows down has the same values in the answer as one in jumps.
+    assert found[5][1] == "Growth per stepnot steadyin jumps, or more and more slowly"
+
+
 @pytest.mark.parametrize(
     ("device", "words"),
     [
