@@ -16,6 +16,7 @@ import pytest
 from small_snapshot import FRAMES, MIB, block, event, plain, read_object, segment
 
 from vramscope.protocol.window import ACTIONS, BadWindow
+from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.snapshot_format import stream
 from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
 from vramscope_server.analysis.timeline.axis_spans import ruler
@@ -173,6 +174,19 @@ def test_each_device_has_a_trace_of_its_own() -> None:
     snapshot = read_object(contents)
     assert [trace.device for trace in snapshot.devices] == [0, 2]
     assert snapshot.devices[1].events.address[0] == 0x7F0000000000 + MIB
+
+
+def test_without_steps_or_phases_nothing_is_called_input() -> None:
+    """Input goes within two steps. The stacks of this file name a program, but no training."""
+    frames = [{"filename": "train.py", "line": 9, "name": "train"}]
+    addresses = [0x7F0000000000, 0x7F0000000400]
+    contents = {
+        **plain(),
+        "segments": [],
+        "device_traces": [[event("alloc", addr=at, size=1024, frames=frames) for at in addresses]],
+    }
+    (trace,) = read_object(contents).devices
+    assert {CATEGORIES[code] for code in categories_of(trace)} == {"unknown"}
 
 
 def test_a_file_without_history_says_how_to_get_one() -> None:

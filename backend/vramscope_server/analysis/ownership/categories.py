@@ -12,8 +12,8 @@ micro-batch, its backward pass), and by whether it outlives this interval:
                backward: activations
     optimizer  temporaries                    temporaries, if it goes within the step (a closure runs forward and backward in
                                               between); else optimizer, where owners are not known; else as data
-    data,      temporaries                    input, if it goes within two steps; else unknown
-    other
+    data,      temporaries                    input, if it goes within two steps; else unknown. Without any phase there are
+    other                                     no steps: unknown
 
 Allocations by a module's call within backward are recomputed, by any checkpoint. Allocations by PyTorch's optimizers there
 belong to the optimizer. Workspaces are those of cuBLAS, by the addresses that the agent read from PyTorch. Where there are none
@@ -109,7 +109,8 @@ def by_phase(trace: Trace) -> Codes:
     as_data |= (phase == STEPPING) & states_known
     codes[outlives & (phase == BACKWARD)] = GRADIENTS
     codes[outlives & as_data] = UNKNOWN
-    codes[outlives & as_data & brief] = INPUT
+    if np.any(trace.events.phase > OTHER):  # without phases there are no steps, and all counts as brief
+        codes[outlives & as_data & brief] = INPUT
     codes[outlives & (stepping | (phase == STEPPING) & (not states_known))] = OPTIMIZER
     codes[outlives & (phase == STEPPING) & states_known & (intervals.age == 0) & brief] = TEMPORARIES
     codes[again] = ACTIVATIONS
