@@ -7,7 +7,7 @@
  *   makeView()   creates the view of a recording: {element, open(moments), update(), close()}. `moments`: answer of
  *                `/moments`
  *   viewKeys     parameters of the URL that belong to the view. Another recording starts without them.
- *   below()      an element below the view, or null
+ *   below()      an element below the view, or null. The text for runs without a recording is below it.
  */
 
 import { api } from "vramscope/api.js";
@@ -59,7 +59,7 @@ export class RecordingPage extends RunPage {
       "empty",
     );
     this.view = this.makeView();
-    fill(this.root, stale, head, ended, bar, trouble, empty, this.view.element, this.below());
+    fill(this.root, stale, head, ended, bar, trouble, this.view.element, this.below(), empty);
     this.show();
   }
 

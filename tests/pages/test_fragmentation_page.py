@@ -454,6 +454,8 @@ def test_where_nothing_can_be_recorded_the_page_says_why(page: Any, server: Any)
     page.locator(".empty").wait_for()
     assert "VRAMSCOPE_WINDOWS=0" in words(page, ".empty")
     assert "vramscope whatif snapshot.pickle" in words(page, ".empty")
+    samples = drawn(page, "fragmentation")
+    assert samples.bounding_box()["y"] < page.locator(".empty").bounding_box()["y"], "what is known comes first"
     cpu = Sender(server.url, "no card", devices=0)
     cpu.agent.attached = msgspec.structs.replace(
         cpu.agent.attached, devices=[wire_messages.Device(index=series.CPU, name="CPU (x86_64)")]

@@ -187,7 +187,19 @@ def test_on_a_narrow_screen_the_buttons_of_the_head_are_in_a_menu(page: Any, ser
     assert not link.is_visible()
     page.get_by_role("button", name="Actions").click()
     link.wait_for()
-    assert page.locator(".peak-stack").bounding_box()["y"] < 600, "the first picture is on the first screen"
+
+
+@pytest.mark.parametrize(("run", "figure"), [(sender.BASELINE.run, "stack"), (sender.ON_CPU.run, "host")])
+def test_on_a_phone_the_first_chart_is_on_the_first_screen(page: Any, server: Any, run: str, figure: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{run}")
+    plot = page.locator(f"vs-chart[data-figure={figure}][data-draws] .plot-frame")
+    plot.wait_for()
+    page.locator("[data-verdict]").wait_for()
+    bars = page.locator(".rail").bounding_box()["y"]
+    eventually(lambda: plot.bounding_box()["y"] + plot.bounding_box()["height"] <= bars, what="the plot above the bar")
+    assert page.locator("[data-verdict]").bounding_box()["y"] < plot.bounding_box()["y"]
+    assert plot.bounding_box()["y"] < page.locator(".kpis").bounding_box()["y"]
 
 
 def test_who_ran_what_where(page: Any, server: Any) -> None:
