@@ -76,7 +76,9 @@ export function timeRatioCell(field, words = ["faster", "slower"]) {
 }
 
 function changed(change, same, words, spread, title = null) {
-  return [h("span", { class: same ? null : change < 0 ? "less" : "more", title }, changeWords(change, words)), spread];
+  const [, amount, direction] = /^(.*?)( [a-z]+)?$/.exec(changeWords(change, words));
+  const text = [h("span", { class: "nowrap" }, amount), direction];
+  return [h("span", { class: same ? null : change < 0 ? "less" : "more", title }, text), spread];
 }
 
 function spreadOfChange(row, field, changeOf, words) {

@@ -73,8 +73,8 @@ export function compareTable(rows, { columns, sort, descending, colourOf }) {
         runCell(row, isBase(row), colourOf),
         reasonsCell(row.reasons.filter(({ text }) => !shared.has(text))),
       ),
-      columns.map(({ text, isSetting, cell }) =>
-        h("td", { class: text ? (isSetting ? "setting" : null) : "number" }, cell(row, rows[0])),
+      columns.map(({ text, isSetting, of, cell }) =>
+        h("td", { class: text ? (isSetting ? "setting" : null) : of ? "number change" : "number" }, cell(row, rows[0])),
       ),
     );
   return h(

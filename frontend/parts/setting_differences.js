@@ -71,7 +71,7 @@ export class SettingDifferences {
     const none = find ? "No matching setting." : "All settings are equal.";
     const many = rows.length > MANY_RUNS;
     const columns = many ? 1 : rows.length;
-    const lineOf = many ? (setting) => valuesLine(setting, rows) : settingLine;
+    const lineOf = (setting) => (many ? valuesLine : settingLine)(setting, rows);
     const name = (row, position) =>
       h(
         "th",
@@ -123,14 +123,14 @@ function body([title, settings], columns, lineOf) {
 }
 
 /** A value in each run. Those that differ from the baseline's are marked. */
-function settingLine({ name, values }) {
+function settingLine({ name, values }, rows) {
   const kind = (value, at) =>
     [at && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""].join(" ").trim();
   return h(
     "tr",
     {},
     h("th", { scope: "row" }, settingName(name)),
-    values.map((value, at) => h("td", { class: kind(value, at) || null }, settingText(name, value))),
+    values.map((value, at) => h("td", { class: kind(value, at) || null, "data-of": rows[at].name }, settingText(name, value))),
   );
 }
 

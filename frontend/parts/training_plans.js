@@ -146,7 +146,7 @@ function line(row, { recorded: first, most, fitting, furthest }) {
   return h(
     "tr",
     { class: recorded ? "recorded" : null },
-    h("th", { scope: "row" }, recorded ? "as recorded" : planText(row)),
+    h("th", { scope: "row" }, recorded ? "as recorded" : planText(row), !recorded && phoneNote(row, first)),
     h(
       "td",
       { class: "number" },
@@ -165,6 +165,10 @@ function line(row, { recorded: first, most, fitting, furthest }) {
     fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)),
   );
 }
+
+/** Expected time and cost below the name. On a phone they are there instead of in columns (advice.css). */
+const phoneNote = (row, first) =>
+  h("span", { class: "phone-note" }, `step time: ${timeWords(row.techniques, first.techniques)}`, costsOf(row).map((words) => `; ${words}`));
 
 /** Number of rows that fit. Larger batches than `furthest` were not predicted. */
 function fits(rows, furthest) {

@@ -50,6 +50,12 @@ RULES = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block
 SETTLED = """() => [...document.querySelectorAll("vs-chart")].every((chart) => !chart.request)"""
 
 
+SIDEWAYS = """() => [...document.querySelectorAll("main .scroll")]
+  .filter((frame) => frame.checkVisibility() && frame.scrollWidth > frame.clientWidth + 1)
+  .map((frame) => `${frame.textContent.slice(0, 60)}: ${frame.scrollWidth} of ${frame.clientWidth} pixels`)"""
+"""Tables that have to be scrolled sideways."""
+
+
 def assert_legible(page: Any) -> None:
     """Looks at the page that is open, at each width, and leaves it wide and light: opening it again would show the same."""
     for width in WIDTHS:

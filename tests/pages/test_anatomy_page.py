@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 from browsing import COMPILED_MS, drawn, query
-from legibility import assert_legible
+from legibility import SIDEWAYS, assert_legible
 from test_fragmentation_page import Sender, words
 from waiting import eventually
 
@@ -296,6 +296,12 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     assert card.locator(".plans-plot").count() == 0, "two plans need no plot"
     assert rows.nth(1).locator("td.cost").inner_text() == "rounded optimizer state"
     assert_legible(page)
+    page.set_viewport_size({"width": 400, "height": 800})
+    eventually(
+        lambda: not any("Trained with" in table for table in page.evaluate(SIDEWAYS)), what="no sideways scrolling"
+    )
+    assert rows.nth(1).locator("th").inner_text().split("\n")[1] == "step time: about as long; rounded optimizer state"
+    page.set_viewport_size({"width": 1440, "height": 900})
     empty = Sender(recorded.url, "nothing happened")
     empty.record(empty_window(None, Allocator()))
     page.goto(page_of(empty))

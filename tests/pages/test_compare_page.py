@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sender
 from browsing import drawn, query
-from legibility import assert_legible
+from legibility import SIDEWAYS, assert_legible
 from test_fragmentation_page import COMPILED_MS, Sender
 from waiting import eventually
 from window_maker import training
@@ -265,6 +265,13 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
         page.goto(f"{server.url}/compare?runs={','.join(runs)}")
         eventually(lambda: rows.count() == 2)
         assert_legible(page)
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.evaluate(SIDEWAYS) == [], "nor for groups with their ranges"
+    assert "Change of peak allocated" in " ".join(table.locator("thead").inner_text().split())
+    values = page.locator(".differences tr", has_text="seed").locator("td")
+    assert values.first.evaluate("(cell) => getComputedStyle(cell, '::before').content").startswith('"'), (
+        "whose value it is"
+    )
 
 
 @pytest.mark.parametrize("menu", ["Columns", "Export"])
@@ -272,6 +279,8 @@ def test_menus_of_a_narrow_page_are_on_the_screen(page: Any, server: Any, menu: 
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(f"{server.url}/compare?runs={RUNS}")
     page.locator(".compare-table").wait_for()
+    page.locator(".differences").wait_for()
+    assert page.evaluate(SIDEWAYS) == []
     details = page.locator(".compare-controls details", has=page.get_by_text(menu, exact=True))
     details.locator("summary").click()
     for item in details.locator(".menu-item, label, .menu-list > .button").all():
