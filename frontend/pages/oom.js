@@ -24,11 +24,11 @@ const PARTS = [
   "verdict",
   "remedies",
   "where",
+  "step",
   "ranks",
   "chart",
   "holders",
   "segments",
-  "step",
 ];
 
 class OomPage extends RunPage {

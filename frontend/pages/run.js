@@ -6,6 +6,7 @@ import { isKnown } from "vramscope/format.js";
 import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { Baseline } from "vramscope/parts/baseline.js";
+import { BeforeFailure } from "vramscope/parts/before_failure.js";
 import { NextChange } from "vramscope/parts/next_change.js";
 import { PeakStack } from "vramscope/parts/peak_stack.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
@@ -46,6 +47,7 @@ class MemoryPage extends RunPage {
   change = new NextChange();
   refreshing = new RunRefresh((run, withCharts) => this.takeRun(run, withCharts));
   stack = new PeakStack();
+  before = new BeforeFailure();
 
   get subject() {
     return null; // the title of the run's first page is its name
@@ -133,6 +135,7 @@ class MemoryPage extends RunPage {
       h(
         "div",
         { class: "overview" },
+        this.before.element,
         this.change.element,
         findings,
         this.kpis.element,
@@ -328,6 +331,7 @@ class MemoryPage extends RunPage {
     this.put("verdict", verdictKey(run, this.leaks, this.place()), () => runVerdict(run, this.leaks, isOnCpu(this.place())));
     this.change.show(run);
     this.stack.show(run, this.place());
+    this.before.show(run, this.place());
     this.showCharts();
     const drawn = this.put(
       "head",

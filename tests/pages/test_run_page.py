@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import threading
 import time
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import sender
 from browsing import drawn, query
+from legibility import assert_legible
 from waiting import eventually
 
 from vramscope.protocol import messages as wire_messages
@@ -142,6 +145,54 @@ def test_a_failed_run_says_why(page: Any, server: Any) -> None:
     banner.wait_for()
     assert "torch.OutOfMemoryError" in banner.inner_text()
     assert "Tried to allocate 2.50 GiB" in banner.inner_text()
+
+
+def test_a_failed_run_says_what_changed_before(page: Any, own_server: Any) -> None:
+    """The last finished step is compared with those before it. Nothing is said to have changed where it did not."""
+    server = own_server()
+    for name, slower, killed in (("slow at the end", 5, False), ("as always", 1, True)):
+        rank = sender.Rank(
+            server.url, sender.Training(name=name, run=f"fa11ed0000000{slower:03d}"), start=time.time() - 60
+        )
+        rank.post(rank.attached())
+        samples, steps = rank.make(30)
+        steps["duration_ns"][-1] *= slower
+        samples["process_rss_bytes"][-1] *= 3 if killed else 1
+        rank.post(*rank.blocks(samples, steps))
+        losses = [2.5 - 0.01 * step for step in range(29)] + [math.nan if slower > 1 else 2.2]
+        of_losses = wire_messages.Scalars(
+            rows=30,
+            time_ns=np.asarray(steps["time_ns"], "<i8").tobytes(),
+            step=np.arange(1, 31).astype("<i8").tobytes(),
+            columns={"loss": np.array(losses, "<f8").tobytes()},
+        )
+        rank.post(scalars=[of_losses])
+        rank.finish("failed", ("RuntimeError", "expected scalar type Half"))
+        rank.client.close()
+        page.goto(f"{server.url}/runs/{rank.training.run}")
+        card = page.locator(".before-failure")
+        card.wait_for()
+        said = card.locator("p").inner_text()
+        marked = [row.get_attribute("data-changed") for row in card.locator(".stands-out").all()]
+        if slower > 1:
+            assert marked == ["step time", "loss"]
+            assert re.search(
+                r"In step 30, step time was higher than before: [\d.]+ s instead of \d+ ms to \d+ ms", said
+            )
+            assert said.endswith("; loss was nan, not a finite number.")
+            assert_legible(page)
+        else:
+            assert marked == ["memory of the process (RSS)"]
+            assert said.startswith("At the end, memory of the process (RSS) was higher than before: 15"), said
+        assert re.search(r"step 30 ended .* before the error", card.locator("header").inner_text())
+        assert "29 steps before" in card.inner_text()
+    page.goto(f"{server.url}/runs/{past_run(server, 'finished')}")
+    drawn(page, "stack")
+    assert not card.is_visible(), "only for runs that failed or were lost"
+
+
+def past_run(server: Any, state: str) -> str:
+    return sender.past(server.url, sender.Training(name="ended"), hours=1, steps=30, state=state).run
 
 
 def test_a_run_without_cuda_shows_what_is_known_and_no_empty_charts(page: Any, server: Any) -> None:
