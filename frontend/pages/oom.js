@@ -31,6 +31,9 @@ const PARTS = [
   "segments",
 ];
 
+/** True if the places of free blocks matter: together they had enough for the request. Else the map is one full area. */
+const mattersWhere = ({ cause, pieces, message }) => cause === "fragmentation" || pieces?.free_bytes >= message.asked_bytes;
+
 class OomPage extends RunPage {
   tab = "oom";
   preloadsPlotly = false; // most runs have no error, so no chart
@@ -187,13 +190,20 @@ class OomPage extends RunPage {
             Object.assign(this, { segmentsOf: record, segmentsPart: null });
             drawRanks();
             show();
+            this.parts.segments.firstElementChild.open = true;
             this.map.element.scrollIntoView({ block: "nearest" });
           },
         }),
       );
     drawRanks();
     const isRead = error.pieces !== null || error.ranks.some(({ record }) => record && record !== error.record);
-    fill(this.parts.segments, isRead && h("div", { class: "charts oom-segments" }, this.map.element));
+    const folded = h(
+      "details",
+      { class: "oom-map", open: mattersWhere(error) },
+      h("summary", {}, "Map of the segments"),
+      h("div", { class: "charts oom-segments" }, this.map.element),
+    );
+    fill(this.parts.segments, isRead && folded);
     if (isRead) show();
   }
 

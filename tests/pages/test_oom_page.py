@@ -214,6 +214,8 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     lines = page.locator(".oom-panels .card", has_text="By line of code")
     lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)
     assert f"recording={recording}" in str(lines.locator("a", has_text="open the recording").get_attribute("href"))
+    assert not page.locator("vs-chart[data-figure=map]").is_visible(), "all of it is in use: the map would be one area"
+    page.get_by_text("Map of the segments").click()
     segments = drawn(page, "map")
     assert (
         "30.0 GiB in 1 segment · 1,000 MiB free in 2 blocks, the largest 600 MiB"
@@ -224,6 +226,9 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     with page.expect_download() as download:
         link.click()
     assert download.value.suggested_filename == "oom-cccc000000000001.html"
+    sent(server, training.run, rich_box("cccc000000000009", None, asked_bytes=700 * MIB))
+    page.goto(f"{server.url}/runs/{training.run}/oom?error=cccc000000000009")
+    page.locator("vs-chart[data-figure=map]").wait_for()  # 1,000 MiB were free, but in pieces: their places matter
 
 
 def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
@@ -259,6 +264,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
     assert [word for word in ("9.00 GiB", "12.0 GiB", "22.0 GiB") if word not in seen[0]] == []
     assert page.locator(".oom-ranks header").inner_text().endswith("no record from 1 of 3")
     assert page.locator("img").count() == 0, "markup stays text"
+    rows.nth(1).get_by_role("button", name="Segments").click()
     segments = drawn(page, "map")
     assert "30.0 GiB in 1 segment" in segments.inner_text()
     rows.nth(0).get_by_role("button", name="Segments").click()
