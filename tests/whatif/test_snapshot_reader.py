@@ -176,15 +176,13 @@ def test_each_device_has_a_trace_of_its_own() -> None:
     assert snapshot.devices[1].events.address[0] == 0x7F0000000000 + MIB
 
 
-def test_without_steps_or_phases_nothing_is_called_input() -> None:
-    """Input goes within two steps. The stacks of this file name a program, but no training."""
+def test_without_steps_or_phases_nothing_is_called_input_or_temporary() -> None:
+    """Input goes within two steps, temporaries within a phase. The stacks of this file name a program, but no training."""
     frames = [{"filename": "train.py", "line": 9, "name": "train"}]
-    addresses = [0x7F0000000000, 0x7F0000000400]
-    contents = {
-        **plain(),
-        "segments": [],
-        "device_traces": [[event("alloc", addr=at, size=1024, frames=frames) for at in addresses]],
-    }
+    first, second = 0x7F0000000000, 0x7F0000000400
+    actions = [("alloc", first), ("free_requested", first), ("free_completed", first), ("alloc", second)]
+    trace = [event(action, addr=at, size=1024, frames=frames) for action, at in actions]
+    contents = {**plain(), "segments": [], "device_traces": [trace]}
     (trace,) = read_object(contents).devices
     assert {CATEGORIES[code] for code in categories_of(trace)} == {"unknown"}
 

@@ -13,7 +13,7 @@ micro-batch, its backward pass), and by whether it outlives this interval:
     optimizer  temporaries                    temporaries, if it goes within the step (a closure runs forward and backward in
                                               between); else optimizer, where owners are not known; else as data
     data,      temporaries                    input, if it goes within two steps; else unknown. Without any phase there are
-    other                                     no steps: unknown
+    other                                     neither intervals nor steps: all is unknown
 
 Allocations by a module's call within backward are recomputed, by any checkpoint. Allocations by PyTorch's optimizers there
 belong to the optimizer. Workspaces are those of cuBLAS, by the addresses that the agent read from PyTorch. Where there are none
@@ -97,7 +97,9 @@ def by_phase(trace: Trace) -> Codes:
     born, known = intervals.born, intervals.born >= 0
     phase = np.where(known, intervals.phase[born], -1)
     outlives = intervals.outlives
-    codes[known & (phase >= 0) & ~outlives] = TEMPORARIES
+    has_phases = bool(np.any(trace.events.phase > OTHER))  # else all is one interval, and no step is known
+    if has_phases:
+        codes[known & (phase >= 0) & ~outlives] = TEMPORARIES
     python = lives_with(trace, stacks_in_python(trace))
     again = recomputed(trace, intervals, phase == BACKWARD)
     brief = _are_brief(trace, intervals)
@@ -109,7 +111,7 @@ def by_phase(trace: Trace) -> Codes:
     as_data |= (phase == STEPPING) & states_known
     codes[outlives & (phase == BACKWARD)] = GRADIENTS
     codes[outlives & as_data] = UNKNOWN
-    if np.any(trace.events.phase > OTHER):  # without phases there are no steps, and all counts as brief
+    if has_phases:
         codes[outlives & as_data & brief] = INPUT
     codes[outlives & (stepping | (phase == STEPPING) & (not states_known))] = OPTIMIZER
     codes[outlives & (phase == STEPPING) & states_known & (intervals.age == 0) & brief] = TEMPORARIES
