@@ -53,6 +53,7 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
     tickcolor: colors.line,
   };
   axis.tickfont = { ...(source.tickfont ?? {}), color: colors.muted };
+  if (key.startsWith("x") && source.nticks && chart.plot.clientWidth < NARROW) axis.nticks = Math.ceil(source.nticks / 2);
   if (kind !== "series") return axis;
   if (key.startsWith("x")) {
     Object.assign(axis, { spikecolor: colors.muted, spikethickness: 1, spikedash: "dash", spikemode: "across" });

@@ -301,6 +301,8 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
         lambda: not any("Trained with" in table for table in page.evaluate(SIDEWAYS)), what="no sideways scrolling"
     )
     assert rows.nth(1).locator("th").inner_text().split("\n")[1] == "step time: about as long; rounded optimizer state"
+    ticks = "(chart) => chart.plot.layout.xaxis.nticks"
+    eventually(lambda: drawn(page, "timeline").evaluate(ticks) == 5, what="fewer labels, so that none overlap")
     page.set_viewport_size({"width": 1440, "height": 900})
     empty = Sender(recorded.url, "nothing happened")
     empty.record(empty_window(None, Allocator()))

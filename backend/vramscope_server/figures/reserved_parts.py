@@ -53,12 +53,17 @@ def draw(strip: Breakdown, steps: Sequence[tuple[int, int]], *, capacity_bytes: 
     )
     _marks(drawing, strip, total, unit)
     ticks = _ticks([(step, at) for step, at in steps if strip.event[0] <= at <= strip.event[-1]])
+    of_steps = {
+        "tickmode": "array",
+        "tickvals": [at for _, at in ticks],
+        "ticktext": [f"{step:,}" for step, _ in ticks],
+    }
     drawing.figure.update_xaxes(
         title={"text": "step" if ticks else "event"},
         tickangle=0,
         unifiedhovertitle={"text": "event %{x:.0f}"},
-        **({"tickmode": "array", "tickvals": [at for _, at in ticks], "ticktext": [f"{s:,}" for s, _ in ticks]} if ticks else {}),
-    )  # fmt: skip
+        **(of_steps if ticks else {"nticks": 9, "tickformat": ",d"}),
+    )
     drawing.capacity(capacity_bytes, unit)
     if strip.misfits:
         drawing.say(f"{strip.misfits:,} events do not fit: the history is incomplete, and the parts are not exact")
