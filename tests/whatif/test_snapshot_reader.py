@@ -16,9 +16,12 @@ import pytest
 from small_snapshot import FRAMES, MIB, block, event, plain, read_object, segment
 
 from vramscope.protocol.window import ACTIONS, BadWindow
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.snapshot_format import stream
 from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
+from vramscope_server.analysis.techniques.predict import predict
 from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.flamegraph import flame
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
@@ -185,6 +188,8 @@ def test_without_steps_or_phases_nothing_is_called_input_or_temporary() -> None:
     contents = {**plain(), "segments": [], "device_traces": [trace]}
     (trace,) = read_object(contents).devices
     assert {CATEGORIES[code] for code in categories_of(trace)} == {"unknown"}
+    assert summary(trace)["step"] is None, "the peak is in no known step"
+    assert predict(StepFacts(trace)).step is None
 
 
 def test_a_file_without_history_says_how_to_get_one() -> None:

@@ -79,7 +79,7 @@ def categories_of(trace: Trace) -> Codes:
     """Category code of each row of ``trace.lives``. About 0.5 µs per allocation."""
     read = with_phases(trace)
     codes = by_phase(read)
-    if read is not trace:
+    if not np.any(trace.events.phase >= 0):
         codes[moved_or_made(trace)] = PARAMETERS
     owners = ownership_of(trace)
     known = owners.category != NOBODY

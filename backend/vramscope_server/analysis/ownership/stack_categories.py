@@ -37,7 +37,7 @@ _MAKES: Final = frozenset(("__init__",))
 
 
 def with_phases(trace: Trace) -> Trace:
-    """Trace with steps and phases from its stacks. The trace itself if it has phases, or too few stacks."""
+    """Trace with steps and phases from its stacks. The trace itself if it has phases, too few stacks, or stacks of no phase."""
     events, lives = trace.events, trace.lives
     made = np.flatnonzero(lives.alloc_event >= 0)
     if not len(made) or (events.phase >= 0).any() or not len(trace.stacks):
@@ -56,6 +56,8 @@ def with_phases(trace: Trace) -> Trace:
     of_event[lives.alloc_event[made]] = phase
     last = np.maximum.accumulate(np.where(of_event >= 0, np.arange(len(events)), -1))
     of_event = np.where(last >= 0, of_event[np.maximum(last, 0)], _OTHER)
+    if not (of_event > _OTHER).any():
+        return trace
     ends = np.zeros(len(events), np.int64)
     ends[1:] = (of_event[:-1] == _STEPPING) & (of_event[1:] != _STEPPING)
     step = (1 + np.cumsum(ends)).astype(np.int32)

@@ -39,7 +39,7 @@ class Predictions:
     """Predictions for other plans of a recorded step."""
 
     step: int | None
-    """Step with the recording's peak; None for an empty recording."""
+    """Step with the recording's peak; None for an empty recording, and where no step is known."""
     rows: list[PlanPrediction]
     """The recorded plan first, then the requested plans in their order, or other plans by falling peak."""
     furthest_rows: int | None
@@ -54,7 +54,8 @@ def predict(facts: StepFacts, requested: Sequence[TrainingPlan] = ()) -> Predict
         return Predictions(None, [], None, ["This recording has no events."])
     if facts.peak_phase not in ("data", "forward", "backward", "optimizer"):
         where = "in an evaluation" if facts.peak_phase == "eval" else "outside of known training phases"
-        return Predictions(facts.step, [], None, [f"The peak is {where}: other techniques cannot be predicted."])
+        step = facts.step if facts.step >= 0 else None
+        return Predictions(step, [], None, [f"The peak is {where}: other techniques cannot be predicted."])
     current = recorded_curve(facts)
     changes = {
         "gradient_accumulation": techniques.accumulation(facts),
