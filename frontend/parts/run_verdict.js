@@ -152,7 +152,7 @@ function noLeakText(leaks, link) {
     ],
     host: `No leak found on the device.${incomplete}`,
     none: `No leak found.${incomplete}`,
-    unknown: [link("Leaks", "/leaks"), ": not known.", incomplete],
+    unknown: [link("Leaks", "/leaks"), scanned ? ": not known." : ": not scanned.", incomplete],
   }[leaks?.verdict.level];
 }
 

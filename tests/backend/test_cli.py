@@ -56,6 +56,11 @@ def test_show_says_where_too_few_steps_were_seen_to_detect_growth(server, cli):
     agent = Agent(name="short")
     server.send(agent, agent.samples(), agent.steps(3), scan(), agent.ended())
     assert "none found; too few steps to detect growth" in cli("show", agent.run, "--server", server.url)[1]
+    jumps = Agent(name="rises in jumps")
+    levels = [(1 + step // 40) << 30 for step in range(120)]
+    server.send(jumps, jumps.samples(), jumps.steps(120, after_step_bytes=levels), scan(), jumps.ended())
+    shown = cli("show", jumps.run, "--server", server.url)[1]
+    assert "none confirmed; see vramscope leaks" in shown and "too few steps" not in shown
 
 
 def test_show_names_other_processes_and_their_device(server, cli):

@@ -445,6 +445,7 @@ NO_SCAN = " "
         ("growth", "", "Memory grows.", "Memory after each step rises. No scan found the cause."),
         ("growth", NO_SCAN, "Memory grows.", "Memory after each step rises. The agent has not scanned for the cause."),
         ("unknown", "", "It fits", "Leaks: not known."),
+        ("unknown", None, "It fits", "Leaks: not scanned."),
         (None, "", "It fits", "step 3."),
     ],
 )

@@ -31,6 +31,7 @@ _NO_LEAK: Final = {
     "host": "none found on the device",
 }
 """What is said of leaks where none counts as one, by the level of the leak verdict."""
+_SEE: Final = "; see vramscope leaks"
 
 
 def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, str]]:
@@ -140,13 +141,16 @@ def _leaks(run: RunInFull, leaks: LeakReport | None) -> str:
     if not run["leak_count"]:
         level = None if leaks is None else leaks["verdict"]["level"]
         if level in _NO_LEAK:
-            return f"{_NO_LEAK[level]}; see vramscope leaks"
+            return f"{_NO_LEAK[level]}{_SEE}"
         left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
         if leaks is not None and leaks["verdict"]["level"] == "unknown":
-            return "none found; too few steps to detect growth"
+            uneven = (
+                leaks["floor"]["slope_bytes_per_step"] is not None
+            )  # memory rises slightly, in jumps, or ever more slowly
+            return f"none confirmed{_SEE}" if uneven else "none found; too few steps to detect growth"
         return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
-    return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}); see vramscope leaks"
+    return f"{count(run['leak_count'])}, retaining {amount(run['leaked_bytes'])} ({worst}){_SEE}"
 
 
 def _techniques(techniques: list[Technique] | None) -> str:

@@ -171,7 +171,7 @@ def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int
         of = "the device" if total_bytes else "that"
         return Recommendation(
             None,
-            f"Keep the settings: the recorded run needs {amount(device)}, and no other setting saves "
+            f"Keep the settings: the recorded run needs a device of {amount(device)}, and no other setting saves "
             f"{100 * WORTH_FRACTION:.0f} % of {of} for certain.{_where_there_is_room(recorded, others)}",
         )
     least = min(size for _, size in better)
