@@ -10,6 +10,9 @@ const SAMPLES_SECONDS = 60;
 const POINTS = 600;
 const APART = 0.05; // a value beyond the range by less than this share of it stands out in no way
 
+/** Losses that JSON has as text. */
+const NOT_FINITE = { nan: "NaN", inf: "infinite", "-inf": "infinite" };
+
 /** Columns of a step: name, field, and how a value is written. */
 const OF_STEPS = [
   ["peak allocated", "peak_allocated_bytes", bytes],
@@ -49,7 +52,7 @@ const oddities = (rows) =>
     .filter(({ standsOut }) => standsOut)
     .map(({ name, last, low, high, isHigher, text }) =>
       typeof last === "string"
-        ? `${name} was ${last}, not a finite number`
+        ? `${name} was ${NOT_FINITE[last] ?? last}`
         : `${name} was ${isHigher ? "higher" : "lower"} than before: ${text(last)} instead of ${text(low)} to ${text(high)}`,
     )
     .join("; ");
@@ -140,7 +143,7 @@ function table(rows, before, last) {
             { "data-changed": row.name, class: row.standsOut ? "stands-out" : null },
             h("th", { scope: "row" }, row.name),
             h("td", { class: "number" }, row.text(row.middle), range(row)),
-            h("td", { class: "number" }, typeof row.last === "string" ? row.last : row.text(row.last)),
+            h("td", { class: "number" }, typeof row.last === "string" ? (NOT_FINITE[row.last] ?? row.last) : row.text(row.last)),
             h("td", { class: "number" }, change(row)),
           ),
         ),

@@ -179,7 +179,7 @@ def test_a_failed_run_says_what_changed_before(page: Any, own_server: Any) -> No
             assert re.search(
                 r"In step 30, step time was higher than before: [\d.]+ s instead of \d+ ms to \d+ ms", said
             )
-            assert said.endswith("; loss was nan, not a finite number.")
+            assert said.endswith("; loss was NaN.")
             assert_legible(page)
         else:
             assert marked == ["memory of the process (RSS)"]
