@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 _BUCKET: Final = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[^/?#]+)*/*")
 
 
-def _data_dir() -> Path:
+def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "vramscope"
 
@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     workers: int = Field(
         default=1, ge=1, le=64, description="Number of server processes at the address; more than one need PostgreSQL."
     )
-    data_dir: Path = Field(default_factory=_data_dir, description="Folder of the SQLite database.")
+    data_dir: Path = Field(default_factory=default_data_dir, description="Folder of the SQLite database.")
     database: str | None = Field(
         default=None,
         description="SQLAlchemy URL of the database, or the path of an SQLite file; "
