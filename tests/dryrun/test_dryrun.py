@@ -77,6 +77,15 @@ def test_the_peaks_are_those_of_the_program_without_us(dryrun, tmp_path):
     assert peaks == tuple(int(word) for word in alone.splitlines()[-1].split())
 
 
+def test_a_script_that_fails_before_it_imports_pytorch_names_its_error(url, tmp_path):
+    (tmp_path / "train.py").write_text("import no_such_module_here\nimport torch\n")
+    command = [*VRAMSCOPE, "dryrun", "--server", url, "--card", "l4", "--", sys.executable, str(tmp_path / "train.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    error = "ModuleNotFoundError: No module named 'no_such_module_here'; nothing was measured"
+    text = f"no answer for NVIDIA L4 (22.0 GiB): the script failed with {error}"
+    assert (done.returncode, " ".join(done.stdout.split())) == (5, text)
+
+
 def test_a_training_that_does_not_fit_says_what_it_needs(dryrun):
     answer, _ = dryrun("extra = torch.empty(6 << 30, dtype=torch.uint8, device='cuda')", "--card", "a100-1g.5gb")
     assert answer["answer"] == "does not fit"

@@ -222,5 +222,8 @@ def test_a_failure_is_named_with_what_to_do():
         "the script failed with ValueError: bad size; a value that does not exist may be the cause (--assume sets values)"
     )
     assert failed() == "the command failed with status 1; what it printed says why"
+    assert faults(trial(end="failed", status=1, reports=[], run=None)) == [
+        "the command failed with status 1; what it printed says why; nothing was measured"
+    ]
     assert failed(status=-35) == "the command was killed by signal 35"
     assert failed(status=-9) == "the command was killed by SIGKILL; host memory may be too small"

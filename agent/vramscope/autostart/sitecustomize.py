@@ -160,6 +160,17 @@ def _watch_reads() -> None:
     process.current()
 
 
+def _report_error_of_dry_run() -> None:
+    """Report the exception that ends a process of a dry run before PyTorch is imported, such as a missing module."""
+    if getattr(sys, "last_value", None) is None or "vramscope.dry_run.process" in sys.modules:
+        return
+    try:
+        from vramscope.dry_run import ending_error
+    except ImportError:
+        return  # another interpreter, without the package
+    ending_error.report_alone()
+
+
 def _run_the_next_sitecustomize() -> None:
     """Run the sitecustomize of this Python, if there is one: this file is first on the path and hides it."""
     from importlib.machinery import PathFinder
@@ -177,4 +188,8 @@ def _run_the_next_sitecustomize() -> None:
 
 if os.environ.get("VRAMSCOPE_DISABLED", "").strip().lower() not in ("1", "true", "yes", "on"):
     sys.meta_path.insert(0, _WaitForOptimizers())
+    if os.environ.get("VRAMSCOPE_DRY_RUN_FOLDER"):
+        import atexit
+
+        atexit.register(_report_error_of_dry_run)
 _run_the_next_sitecustomize()  # last: Python reports its errors as usual

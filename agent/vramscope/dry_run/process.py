@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
-
-import msgspec
 
 from vramscope.dry_run import (
     collectives,
@@ -24,6 +21,7 @@ from vramscope.dry_run import (
 )
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
+from vramscope.dry_run.ending_error import ending_error, write_report
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
@@ -35,10 +33,6 @@ from vramscope.steps.records import StepRecord
 
 END_SECONDS: Final = 60
 """Time for the program's own cleanup after the last step. Then its process is ended."""
-MOST_ERROR_CHARACTERS: Final = 200
-"""Length to which the message of an exception is shortened."""
-LAUNCHER_ERRORS: Final = frozenset(("ChildFailedError", "ProcessExitedException", "CalledProcessError"))
-"""Exception of torchrun if one of its processes failed, which reports its own."""
 STUCK_STATUS: Final = 3
 """Exit status of a process that waited for a value that an emulated device does not have."""
 
@@ -88,7 +82,7 @@ class DryRunProcess(StepListener):
     def write(self) -> None:
         """Write the report, unless this process did nothing on the device."""
         reads = self._log.reads()
-        error = _error()
+        error = ending_error()
         if not self._steps and not reads and not self._log.refused and error is None:
             return
         job = job_rank()
@@ -109,7 +103,7 @@ class DryRunProcess(StepListener):
             reads=reads,
             changes=[change.outcome() for change in self._changes],
         )
-        (self._folder / f"rank-{job.rank}-{os.getpid()}.json").write_bytes(msgspec.json.encode(report))
+        write_report(self._folder, report)
 
     def _end(self) -> None:
         self._log.stop()
@@ -118,18 +112,6 @@ class DryRunProcess(StepListener):
     def _end_stuck(self) -> None:
         self.write()
         os._exit(STUCK_STATUS)
-
-
-def _error() -> str | None:
-    """Return the exception that ends this process, if one does. Python stores what it has printed."""
-    ended_by = getattr(sys, "last_value", None)
-    if ended_by is None or type(ended_by).__name__ in LAUNCHER_ERRORS:
-        return None
-    lines = str(ended_by).strip().splitlines() or [""]
-    if type(ended_by).__name__ == "ProcessRaisedException":  # of mp.spawn: it quotes the child's traceback
-        return lines[-1][:MOST_ERROR_CHARACTERS]
-    line = lines[0]
-    return ": ".join(filter(None, [type(ended_by).__name__, line[:MOST_ERROR_CHARACTERS]]))
 
 
 def _tries_algorithms() -> bool:

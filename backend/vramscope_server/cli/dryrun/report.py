@@ -148,7 +148,7 @@ def headline(found: DryRunAnswer) -> str:
     """Format the answer as one line."""
     card = f"{found['card']} ({amount(found['card_bytes'])})"
     if found["answer"] == "not trustworthy":
-        return f"no trustworthy answer for {card}: {found['reasons'][0]}"
+        return f"no {'trustworthy ' if found['page'] else ''}answer for {card}: {found['reasons'][0]}"
     text = f"{found['answer']} on {card}"
     if found["answer"] == "fits":
         text = f"fits on {card} in {count(found['steps'])} steps: {_left(found)}"
@@ -194,11 +194,14 @@ def print_answer(found: DryRunAnswer, server_stopped: bool) -> None:
 
 
 def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]]:
-    yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}; what comes later is not in the answer"
     if found["page"] is not None:
+        yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}; what comes later is not in the answer"
         yield from _memory(found)
     for name, texts in (
-        ("doubt", found["reasons"]),
+        (
+            "doubt",
+            found["reasons"] if found["page"] is not None else found["reasons"][1:],
+        ),  # the first is in the headline
         ("assumed", found["assumptions"]),
         ("read as 0", [_read(read) for read in found["reads"] if read["kind"] in ("number", "copy", "check")]),
     ):

@@ -93,9 +93,10 @@ def _failure(trial: Trial) -> str:
         name = _signal_name(-trial.status)
         return f"the command was killed by {name}" + ("; host memory may be too small" if name == "SIGKILL" else "")
     error = next((report.error for report in trial.reports if report.error), None)
+    measured = "" if trial.run is not None else "; nothing was measured"
     if error is None:
-        return f"the command failed with status {trial.status}; what it printed says why"
-    text = f"the script failed with {error}"
+        return f"the command failed with status {trial.status}; what it printed says why{measured}"
+    text = f"the script failed with {error}{measured}"
     if any(read.kind in ("used_number", "used_copy", "branch") for read in reads_of(trial)):
         return f"{text}; a value that does not exist may be the cause (--assume sets values)"
     return text
