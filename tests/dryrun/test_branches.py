@@ -62,6 +62,13 @@ def test_the_value_with_which_the_work_goes_on(tmp_path, code, expected):
         ("assert x", True),
         ("import warnings\nif x:\n    warnings.warn('large')", True),
         ("if x:\n    print(1)\n    torch.warn('large')", False),
+        (
+            "import warnings\nif x:\n    s = 'large'\n    if s == 'small':\n        raise ValueError(s)\n    warnings.warn(s)",
+            True,
+        ),
+        ("import warnings\nif x:\n    s = 'large'\n    warnings.warn(s)\nprint('s')", True),
+        ("import warnings\ns = 0\nif x:\n    s = 'large'\n    warnings.warn(s)", False),
+        ("import warnings\nif x:\n    if 1:\n        print(1)\n    warnings.warn('large')", False),
         ("while x:\n    break", False),
         ("y = 1 if x else 2", False),
         ("for i in [1]:\n    if x:\n        continue", False),

@@ -129,6 +129,21 @@ def test_sparse_gradients_keep_every_entry(dryrun):
     assert (answer["answer"], answer["assumptions"]) == ("fits", bound), said
 
 
+def test_a_history_that_will_grow_is_an_assumption(dryrun):
+    """L-BFGS keeps one pair of vectors for each iteration. Here each step ends after its first one, as nothing is computed."""
+    line = """bend = torch.nn.Parameter(torch.zeros(1 << 20, device='cuda'))
+    slow = torch.optim.LBFGS([bend], history_size=10)
+    def closure():
+        loss = (bend * x.sum()).sum()
+        loss.backward()
+        return loss
+    for _ in range(3):
+        slow.step(closure)"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "3")
+    assert answer["answer"] == "fits", said
+    assert answer["assumptions"][0] == "the history of LBFGS has 2 of up to 10 pairs, and may need 64.0 MiB more"
+
+
 def test_packed_sequences_from_lengths_on_the_device_have_all_elements(dryrun):
     line = """lengths = torch.tensor([3] * 64).cuda()
     recurrent = torch.nn.GRU(1024, 8, 2, dropout=0.5, device='cuda')
@@ -214,11 +229,11 @@ def test_the_python_of_a_command_is_found(tmp_path):
 def test_an_assumed_value_replaces_the_default(dryrun):
     line = "y = torch.zeros(1 << 28, device='cuda') if (x > 0).any() else None"
     default, _ = dryrun(line, "--card", "l4", "--steps", "1")
-    assert default["assumptions"] == ["train.py:8 is taken as True"]
+    assert default["assumptions"] == ["`(x > 0).any()` at train.py:8 is taken as True"]
     words = ("--assume", "train.py:8=false", "--assume", "other.py:8=1")
     answer, said = dryrun(line, "--card", "l4", "--steps", "1", *words)
     assert answer["assumptions"] == [
-        "train.py:8 is taken as False (--assume)",
+        "`(x > 0).any()` at train.py:8 is taken as False (--assume)",
         "nothing was read at other.py:8 (--assume)",
     ], said
     assert default["peak_allocated_bytes"] - answer["peak_allocated_bytes"] > 1 << 29

@@ -95,12 +95,13 @@ def test_a_program_that_does_not_train_gives_no_answer(judged, others, reason):
 
 
 def test_what_is_assumed_is_named_in_the_first_line(judged):
-    verdict = judged(
-        10_000, read("branch"), read("used_number", line=9, assumed="0"), read("number", line=10, assumed="0")
-    )
+    condition = read("branch", expression="mask.any()")
+    number, used = read("number", line=10, assumed="0"), read("used_number", line=9, assumed="0")
+    verdict = judged(10_000, condition, used, number)
     found = report.answer(verdict, CARD, PLAN, "2.13.0")
-    assert found["assumptions"] == ["train.py:7 is taken as True", "train.py:9 reads 0"]
-    assert report.headline(found).endswith("; assumed that train.py:7 is taken as True (and 1 more, below)")
+    assert found["assumptions"] == ["`mask.any()` at train.py:7 is taken as True", "train.py:9 reads 0"]
+    assumed = "; assumed that `mask.any()` at train.py:7 is taken as True (and 1 more, below)"
+    assert report.headline(found).endswith(assumed)
 
 
 @pytest.mark.parametrize("kind", ["number", "check", "copy", "print"])

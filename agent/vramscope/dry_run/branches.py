@@ -84,10 +84,14 @@ def _operands(file: str) -> Sequence[_Operand]:
         return ()
     found: list[_Operand] = []
     lines = source.splitlines()
+    scopes = _scopes(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
             leaves = _leaves(node.body[-1]) or (is_torch(file) and isinstance(node.body[-1], ast.Return))
-            found += _parts(node.test, not leaves, _span_of(node), lines, is_check=_only_objects(node))
+            is_check = isinstance(node.body[-1], ast.Raise) or (
+                not node.orelse and _only_objects(node.body, scopes[node])
+            )
+            found += _parts(node.test, not leaves, _span_of(node), lines, is_check=is_check)
         elif isinstance(node, ast.While | ast.Assert | ast.IfExp):
             found += _parts(node.test, True, _span_of(node), lines, is_check=isinstance(node, ast.Assert))
     return found
@@ -113,10 +117,36 @@ def _leaves(last: ast.stmt) -> bool:
     )
 
 
-def _only_objects(node: ast.If) -> bool:
-    """Return whether a block does nothing but raise or warn."""
-    raises = isinstance(node.body[-1], ast.Raise)
-    return raises or (not node.orelse and all(_leaves(one) and isinstance(one, ast.Expr) for one in node.body))
+def _scopes(tree: ast.Module) -> dict[ast.If, ast.AST]:
+    """Return the function or module around each ``if``."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # The innermost function comes last, and replaces those around it.
+    return {node: scope for scope in [tree, *functions] for node in ast.walk(scope) if isinstance(node, ast.If)}
+
+
+def _only_objects(body: Sequence[ast.stmt], scope: ast.AST) -> bool:
+    """Return whether a block does nothing but raise or warn. It may compute the words, in variables that only it uses."""
+    for one in body:
+        if isinstance(one, ast.If):
+            if not _only_objects([*one.body, *one.orelse], scope):
+                return False
+        elif isinstance(one, ast.Assign):
+            if not all(_is_only_in(body, target, scope) for target in one.targets):
+                return False
+        elif not (isinstance(one, ast.Raise) or (isinstance(one, ast.Expr) and _leaves(one))):
+            return False
+    return not isinstance(body[-1], ast.Assign)
+
+
+def _is_only_in(body: Sequence[ast.stmt], target: ast.expr, scope: ast.AST) -> bool:
+    """Return whether an assignment changes a local variable that is used in this block only."""
+
+    def uses(part: ast.AST) -> int:
+        return sum(isinstance(node, ast.Name) and node.id == target.id for node in ast.walk(part))
+
+    if not isinstance(target, ast.Name) or any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(scope)):
+        return False
+    return uses(scope) == sum(uses(one) for one in body)
 
 
 def _parts(

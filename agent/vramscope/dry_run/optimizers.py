@@ -1,4 +1,4 @@
-"""Optimizers of a dry run that have not stepped: their state does not exist yet."""
+"""Optimizers of a dry run whose state does not exist yet: they have not stepped, or keep more with each step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import weakref
 from typing import Any, Final
 
 from vramscope.guard import guarded
+from vramscope.protocol.number_format import amount
 
 _made: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 _stepped: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -33,6 +34,24 @@ def unstepped() -> list[str]:
     """Return the classes of the optimizers that have not stepped, and whose parameters no other one updates."""
     updated = set().union(*(_parameters(one) for one in list(_stepped)))
     return [type(one).__name__ for one in list(_made) if one not in _stepped and _parameters(one) - updated]
+
+
+@guarded("the optimizers of the dry run", default=list[str]())
+def short_histories() -> list[str]:
+    """Return a sentence for each optimizer that keeps pairs of vectors and will keep more: L-BFGS."""
+    from torch.optim import LBFGS
+
+    found = []
+    for one in list(_stepped):
+        if isinstance(one, LBFGS) and (state := next(iter(one.state.values()), None)) is not None:
+            kept, most = len(state.get("old_dirs") or ()), one.param_groups[0]["history_size"]
+            pair_bytes = 2 * sum(parameter.nbytes for parameter in one.param_groups[0]["params"] if parameter.is_cuda)
+            if kept < most and pair_bytes:
+                more = f"{amount((most - kept) * pair_bytes)} more"
+                found.append(
+                    f"the history of {type(one).__name__} has {kept} of up to {most} pairs, and may need {more}"
+                )
+    return found
 
 
 def _parameters(optimizer: Any) -> set[int]:

@@ -94,6 +94,7 @@ class DryRunProcess(StepListener):
             refused=self._log.refused,
             error=error,
             unstepped=optimizers.unstepped(),
+            short_histories=optimizers.short_histories(),
             cudnn_plans=self._log.cudnn_plans,
             tries_algorithms=_tries_algorithms(),
             recurrent_calls=self._log.recurrent_calls,

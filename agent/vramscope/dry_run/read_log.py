@@ -55,6 +55,10 @@ WIDTHS: Final = (4, 8)
 """Bytes of an integer."""
 SMALL_BYTES: Final = 64 * 1024
 """Maximum bytes of a copy that may contain sizes or positions, on which the needed memory depends."""
+MOST_EXPRESSION: Final = 60
+"""Number of characters up to which a condition is quoted."""
+SHOWN_INSIDE: Final = frozenset({"branch", "used_number"})
+"""Kinds of reads for which a line of PyTorch itself is shown."""
 WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p)
 """Function called for each read with its size, PyTorch's operations and the address of the result. It returns the first 8
 bytes of the result; 0 leaves it unchanged."""
@@ -71,6 +75,7 @@ class ReadPlace:
     function: str | None
     via: str | None
     assumed: str
+    expression: str = ""
 
 
 class ReadLog:
@@ -144,6 +149,7 @@ class ReadLog:
                 via=place.via,
                 count=count,
                 assumed=place.assumed,
+                expression=place.expression,
             )
             for place, count in counted
         ]
@@ -274,7 +280,7 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
                 library = frame
         frame = frame.f_back
     kind, assumed = _purpose(size_bytes, operations, innermost, library or frame)
-    shown = innermost if kind == "branch" and innermost is not frame else library
+    shown = innermost if kind in SHOWN_INSIDE and innermost is not frame else library
     return ReadPlace(
         kind="print" if formats else kind,
         operation=operations[0] if operations else "",
@@ -283,7 +289,14 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
         function=None if frame is None else frame.f_code.co_name,
         via=None if shown is None else _short(shown),
         assumed=assumed,
+        expression=_expression(innermost) if kind == "branch" and innermost is not None else "",
     )
+
+
+def _expression(frame: FrameType) -> str:
+    """Return the source of the condition that a frame evaluates; empty if it is long or not known."""
+    text = " ".join(question_of(frame).text.split())
+    return text if len(text) <= MOST_EXPRESSION else ""
 
 
 def _short(frame: FrameType) -> str:

@@ -65,6 +65,8 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     """Number of reads."""
     assumed: str
     """The value that the program received instead."""
+    expression: str = ""
+    """Source of the condition that a truth value decides, if it is known and short."""
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
     plain_recurrent_calls: int = 0
     """Those of ``nn.RNN``, for which no size is known."""
+    short_histories: list[str] = []
+    """Sentences about optimizers that will keep more tensors than they do now."""
     unread: list[str] = []
     """Lines for which the user named a value, and where nothing was read."""
     is_alone: bool = False

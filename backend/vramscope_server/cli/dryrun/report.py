@@ -56,6 +56,8 @@ class ReadRow(TypedDict):
     kind: str
     count: int
     assumed: str
+    expression: str
+    """Condition that a truth value decides; empty if it is not known."""
 
 
 class DryRunAnswer(TypedDict):
@@ -127,6 +129,7 @@ def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer
                 "kind": read.kind,
                 "count": read.count,
                 "assumed": read.assumed,
+                "expression": read.expression,
             }
             for read in reads_of(trial)
         ],

@@ -113,9 +113,10 @@ def assumptions(trial: Trial) -> list[str]:
     """Return what was assumed and could change the answer: truth values, numbers in use, sizes, and what did not happen."""
     unstepped = sorted({name for report in trial.reports for name in report.unstepped})
     return [
+        *dict.fromkeys(text for report in trial.reports for text in report.short_histories),
         *(f"{name} takes its first step later, and its state is not in the peaks" for name in unstepped),
         *(
-            f"{place_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
+            f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
             for read in reads_of(trial)
             if read.kind in ASSUMED
         ),
@@ -155,6 +156,11 @@ def place_of(read: Read) -> str:
     own = None if read.file is None else f"{read.file.rpartition('/')[2]}:{read.line}"
     parts = [part for part in (own, read.via) if part is not None]
     return f"{parts[0]} ({parts[1]})" if len(parts) == 2 else parts[0] if parts else "the backward pass"
+
+
+def _subject_of(read: Read) -> str:
+    """Format a read as the subject of a sentence: its line, with the condition that it decides."""
+    return f"`{read.expression}` at {place_of(read)}" if read.expression else place_of(read)
 
 
 def left_on(card: Card, trial: Trial) -> int | None:
