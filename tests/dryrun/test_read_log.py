@@ -125,3 +125,10 @@ def test_the_line_of_a_package_stands_beside_the_user_s(tmp_path, monkeypatch, e
         log.stop()
     (read,) = log.reads()
     assert (read.line, read.via) == (4, "trainer_of_others/__init__.py:2")
+
+
+def test_a_mask_selects_one_element_if_the_fewest_are_asked_for():
+    log = ReadLog(selects_fewest=True)
+    assert [log.selected(None, elements) for elements in (100, 0)] == [1, 0]
+    assert [(read.kind, read.assumed, read.count) for read in log.reads()] == [("largest", "one element", 2)]
+    assert ReadLog().selected(None, 100) == 100

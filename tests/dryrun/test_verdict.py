@@ -122,6 +122,43 @@ def test_an_upper_bound_that_does_not_fit_is_none(judged, needed_mib):
     assert "may fit if fewer are" in verdict.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("fewest_mib", "answer", "reason"),
+    [
+        (
+            2_000,
+            "not trustworthy",
+            "its tensors need 29.3 GiB if every element is selected at train.py:7, and 1.95 GiB if one is",
+        ),
+        (25_000, "does not fit", "its tensors need 24.4 GiB if one element is selected at train.py:7, and more else"),
+    ],
+)
+def test_an_upper_bound_that_does_not_fit_is_compared_with_one_element_each(
+    monkeypatch, judged, fewest_mib, answer, reason
+):
+    everything = judged(30_001, read("largest", assumed="every element"))
+
+    def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
+        assert plan.selects_fewest and total_bytes == LARGE_BYTES
+        return trial(run={"peak_allocated_bytes": fewest_mib * MIB, "peak_reserved_bytes": fewest_mib * MIB})
+
+    monkeypatch.setattr(dryrun, "train", train)
+    verdict = dryrun.with_fewest_elements(PLAN, CARD, everything)
+    assert (verdict.answer, verdict.reasons[0]) == (answer, reason)
+    found = report.answer(verdict, CARD, PLAN, "2.13.0")
+    assert (found["peak_allocated_low_bytes"], found["is_upper_bound"]) == (fewest_mib * MIB, True)
+    assert reason in report.headline(found)
+
+
+def test_a_run_with_one_element_each_that_fails_changes_nothing(monkeypatch, judged):
+    everything = judged(30_000, read("largest", assumed="every element"))
+    monkeypatch.setattr(dryrun, "train", lambda *_: trial(end="failed", status=1))
+    assert dryrun.with_fewest_elements(PLAN, CARD, everything) is everything
+    plain = judged(30_000)
+    monkeypatch.setattr(dryrun, "train", lambda *_: pytest.fail("its figures are no upper bound"))
+    assert dryrun.with_fewest_elements(PLAN, CARD, plain) is plain
+
+
 def test_with_convolutions_what_is_left_is_for_their_workspaces(judged):
     found = report.answer(judged(10_000), CARD, PLAN, "2.13.0") | {"cudnn_operations": 5}
     assert (

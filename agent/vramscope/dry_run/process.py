@@ -27,7 +27,7 @@ from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
 from vramscope.protocol import assumed_value
 from vramscope.protocol.assumed_value import AssumedValue
-from vramscope.protocol.dry_run import FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
+from vramscope.protocol.dry_run import FEWEST_VARIABLE, FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
 
@@ -47,7 +47,7 @@ class DryRunProcess(StepListener):
         self._last = steps
         self._steps = 0
         self._assumed = assumed
-        self._log = ReadLog(assumed)
+        self._log = ReadLog(assumed, selects_fewest=bool(os.environ.get(FEWEST_VARIABLE)))
         self._changes: list[Change] = []
 
     def begin(self) -> None:

@@ -81,7 +81,8 @@ class ReadPlace:
 class ReadLog:
     """Counts the reads of this process by line."""
 
-    def __init__(self, assumed: Sequence[AssumedValue] = ()) -> None:
+    def __init__(self, assumed: Sequence[AssumedValue] = (), selects_fewest: bool = False) -> None:
+        self._selects_fewest = selects_fewest
         self.waits_at: str | None = None
         self._assumed = assumed
         self._read_assumed: set[AssumedValue] = set()
@@ -168,8 +169,7 @@ class ReadLog:
             if given is not None:
                 return given
             if place.operation in COALESCING and size_bytes in WIDTHS and (found := sparse_entries.now()) is not None:
-                self._count(replace(place, kind="largest", assumed="every element"))
-                return found
+                return self._bound(place, found)
             self._count(place)
             if place.kind == "shape":
                 return int(size_bytes == 1)  # PyTorch checks its own arguments
@@ -246,8 +246,15 @@ class ReadLog:
             if one is not None and found is not None and (rows := found.selected(elements)) < elements:
                 self._count_balanced(place, one, found)
                 return rows
-            self._count(place if place.kind == "print" else replace(place, kind="largest", assumed="every element"))
+            if place.kind != "print":
+                return self._bound(place, elements)
+            self._count(place)
         return elements
+
+    def _bound(self, place: ReadPlace, elements: int) -> int:
+        """Count a selection, and return how many elements it has in this run: all, or one at most."""
+        self._count(replace(place, kind="largest", assumed="one element" if self._selects_fewest else "every element"))
+        return min(1, elements) if self._selects_fewest else elements
 
     @guarded("the lengths of sequences")
     def lengths(self, frame: FrameType | None, size_bytes: int) -> None:

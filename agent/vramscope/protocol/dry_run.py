@@ -14,6 +14,8 @@ CHANGES_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_CHANGES"
 """Environment variable with the changes of a program that are switched on from outside: names with commas between them."""
 RANKS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_RANKS"
 """Environment variable that is set if the process is one rank of many, and the others are not run."""
+FEWEST_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FEWEST"
+"""Environment variable that is set if masks select one element, and not every element."""
 
 ChangeName = Literal[
     "expandable_segments",

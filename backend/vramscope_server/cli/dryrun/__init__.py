@@ -24,6 +24,7 @@ from vramscope_server.cli.dryrun.verdict import (
     is_certainly_too_large,
     runs_convolutions,
     verdict,
+    with_fewest,
     with_workspaces,
 )
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS
@@ -82,7 +83,7 @@ def show(
             rows = several_cards.rows(several)
             print_json(rows) if as_json else several_cards.print_rows(rows)
             return several_cards.exit_code(several)
-        found = judge(plan, supported[0])
+        found = with_fewest_elements(plan, supported[0], judge(plan, supported[0]))
         if found.trial.run is not None:
             with contextlib.suppress(Failure):  # a token that may only add runs
                 change(url, f"/runs/{found.trial.run_id}", {"tags": [TAG, found.answer]})
@@ -108,6 +109,15 @@ def with_large_workspaces(plan: Plan, card: Card, found: Verdict) -> Verdict:
     tell("convolutions ran; running again with the largest workspaces of cuDNN")
     large = replace(plan, has_large_workspaces=True, label="largest workspaces")
     return with_workspaces(found, train(large, card, LARGE_BYTES, CONTEXT_HIGH_BYTES), card)
+
+
+def with_fewest_elements(plan: Plan, card: Card, found: Verdict) -> Verdict:
+    """Run a training once more if it may fit when its masks select less than every element."""
+    if found.bound_by is None:
+        return found
+    tell("it does not fit if masks select every element; running again with one element each")
+    fewest = replace(plan, selects_fewest=True, label="fewest elements")
+    return with_fewest(found, train(fewest, card, LARGE_BYTES, CONTEXT_HIGH_BYTES), card)
 
 
 def judge(plan: Plan, card: Card) -> Verdict:

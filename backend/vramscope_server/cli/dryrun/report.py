@@ -16,6 +16,7 @@ from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
     Verdict,
+    is_upper_bound,
     peak_allocated,
     peak_reserved,
     place_of,
@@ -87,6 +88,10 @@ class DryRunAnswer(TypedDict):
     peak_allocated_high_bytes: int | None
     """With the largest workspaces of cuDNN; null if that was not run."""
     peak_reserved_high_bytes: int | None
+    peak_allocated_low_bytes: int | None
+    """With masks that select one element; null if that was not run."""
+    is_upper_bound: bool
+    """Whether the peaks are those of masks that select every element."""
     ranks: list[RankPeaks]
     reads: list[ReadRow]
     run_id: str
@@ -121,6 +126,8 @@ def answer(verdict: Verdict, card: Card, plan: Plan, torch: str) -> DryRunAnswer
         "cudnn_tries_algorithms": any(report.tries_algorithms for report in trial.reports),
         "peak_allocated_high_bytes": _highest(peak_allocated, verdict),
         "peak_reserved_high_bytes": _highest(peak_reserved, verdict),
+        "peak_allocated_low_bytes": None if verdict.fewest is None else peak_allocated(verdict.fewest),
+        "is_upper_bound": is_upper_bound(trial),
         "ranks": [_rank(row, steps) for row in run.get("ranks", [])],
         "reads": [
             {
@@ -216,11 +223,12 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
 def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
     where = "" if found["peak_step"] is None else f" in step {found['peak_step']}"
     phase = f", {found['peak_phase']}" if found["peak_phase"] else ""
-    yield "peak allocated", f"{amount(found['peak_allocated_bytes'])}{where}{phase}"
+    most = "at most " if found["is_upper_bound"] else ""
+    yield "peak allocated", f"{most}{amount(found['peak_allocated_bytes'])}{where}{phase}"
     if found["peak_categories"]:
         parts = [(value or 0, CATEGORY_NAMES.get(name, name)) for name, value in found["peak_categories"].items()]
         yield "", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)
-    yield "peak reserved", amount(found["peak_reserved_bytes"])
+    yield "peak reserved", most + amount(found["peak_reserved_bytes"])
     if len(found["ranks"]) > 1:
         for row in found["ranks"]:
             peaks = f"{amount(row['peak_allocated_bytes'])} allocated, {amount(row['peak_reserved_bytes'])} reserved"

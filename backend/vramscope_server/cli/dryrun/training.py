@@ -20,6 +20,7 @@ from vramscope.launch import child_environment
 from vramscope.protocol.assumed_value import ASSUME_VARIABLE, AssumedValue
 from vramscope.protocol.dry_run import (
     CHANGES_VARIABLE,
+    FEWEST_VARIABLE,
     FOLDER_VARIABLE,
     RANKS_VARIABLE,
     STEPS_VARIABLE,
@@ -73,6 +74,9 @@ class Plan:
     """The rank that is run, if there are several."""
     has_large_workspaces: bool = False
     """True: each convolution gets the largest workspace that one of its shape may need; else none."""
+
+    selects_fewest: bool = False
+    """True: masks select one element; else every element."""
 
     @property
     def is_variant(self) -> bool:
@@ -222,6 +226,8 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         environment |= local | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     if plan.has_large_workspaces:
         environment["EMULATED_GPU_CUDNN_WORKSPACE"] = "most"
+    if plan.selects_fewest:
+        environment[FEWEST_VARIABLE] = "1"
     if "expandable_segments" in plan.changes:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = _with_expandable_segments(environment)
     return environment

@@ -57,6 +57,10 @@ class Verdict:
     """Memory of the card beyond peak reserved and the context's upper bound; None if it did not fit."""
     large: Trial | None = None
     """The trial with the largest workspaces of cuDNN; None if no convolution ran, or the answer does not depend on it."""
+    bound_by: str | None = None
+    """The line whose selection of every element is the only reason not to trust the figures; None if there is no such line."""
+    fewest: Trial | None = None
+    """The trial in which masks select one element; None if it did not run to its end."""
 
     @property
     def exit_code(self) -> int:
@@ -200,11 +204,27 @@ def with_workspaces(found: Verdict, large: Trial, card: Card) -> Verdict:
     return replace(found, answer="too close to say", reasons=[*found.reasons, why], left_bytes=None, large=large)
 
 
+def with_fewest(found: Verdict, fewest: Trial, card: Card) -> Verdict:
+    """Take into account what the training needs if masks select one element. A trial that failed says nothing."""
+    least = peak_allocated(fewest)
+    if fewest.end != "ended" or not fewest.steps or not least:
+        return found
+    if is_certainly_too_large(card, fewest):
+        why = f"its tensors need {amount(least)} if one element is selected at {found.bound_by}, and more else"
+        return replace(found, answer="does not fit", reasons=[why], fewest=fewest)
+    most = amount(peak_allocated(found.trial))
+    why = f"its tensors need {most} if every element is selected at {found.bound_by}, and {amount(least)} if one is"
+    hint = f"if {found.bound_by} distributes rows to experts, --assume {found.bound_by}=balanced gives one figure"
+    return replace(found, reasons=[why, hint] if " " not in str(found.bound_by) else [why], fewest=fewest)
+
+
 def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, why: str = "") -> Verdict:
     """Combine an answer with the doubts about the trials that it rests on. ``why`` explains it."""
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
+    bound_by = None
     if answer != "fits" and is_upper_bound(shown):
         place = next(place_of(read) for read in reads_of(shown) if read.kind == "largest")
+        bound_by = None if doubts else place
         doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
     if why and not doubts:
@@ -215,4 +235,5 @@ def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, w
         assumptions=assumptions(shown),
         trial=shown,
         left_bytes=left_on(card, shown) if answer == "fits" else None,
+        bound_by=bound_by,
     )
