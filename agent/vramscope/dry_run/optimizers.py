@@ -10,7 +10,9 @@ from vramscope.guard import guarded
 from vramscope.protocol.number_format import amount
 
 _made: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-_stepped: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+_steps: Final[weakref.WeakKeyDictionary[Any, int]] = weakref.WeakKeyDictionary()
+ENOUGH_STEPS: Final = 2
+"""Steps of an optimizer after which its state is in the peaks of all phases: the first one makes it."""
 
 
 @guarded("the optimizers of the dry run")
@@ -26,14 +28,28 @@ def install() -> None:
         _made.add(self)
 
     Optimizer.__init__ = __init__
-    register_optimizer_step_post_hook(lambda optimizer, *_: _stepped.add(optimizer))
+    register_optimizer_step_post_hook(_count_step)
+
+
+def _count_step(optimizer: Any, *_: Any) -> None:
+    _steps[optimizer] = _steps.get(optimizer, 0) + 1
 
 
 @guarded("the optimizers of the dry run", default=list[str]())
 def unstepped() -> list[str]:
     """Return the classes of the optimizers that have not stepped, and whose parameters no other one updates."""
-    updated = set().union(*(_parameters(one) for one in list(_stepped)))
-    return [type(one).__name__ for one in list(_made) if one not in _stepped and _parameters(one) - updated]
+    return [type(one).__name__ for one in _with_fewer_steps(1)]
+
+
+@guarded("the optimizers of the dry run", default=False)
+def one_steps_rarely() -> bool:
+    """Return whether an optimizer has not stepped often enough, such as that of a generator with several critic steps each."""
+    return bool(_with_fewer_steps(ENOUGH_STEPS))
+
+
+def _with_fewer_steps(steps: int) -> list[Any]:
+    updated = set().union(*(_parameters(one) for one, number in list(_steps.items()) if number >= steps))
+    return [one for one in list(_made) if _steps.get(one, 0) < steps and _parameters(one) - updated]
 
 
 @guarded("the optimizers of the dry run", default=list[str]())
@@ -42,7 +58,7 @@ def short_histories() -> list[str]:
     from torch.optim import LBFGS
 
     found = []
-    for one in list(_stepped):
+    for one in list(_steps):
         if isinstance(one, LBFGS) and (state := next(iter(one.state.values()), None)) is not None:
             kept, most = len(state.get("old_dirs") or ()), one.param_groups[0]["history_size"]
             pair_bytes = 2 * sum(parameter.nbytes for parameter in one.param_groups[0]["params"] if parameter.is_cuda)

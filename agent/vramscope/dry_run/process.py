@@ -33,6 +33,8 @@ from vramscope.steps.records import StepRecord
 
 END_SECONDS: Final = 60
 """Time for the program's own cleanup after the last step. Then its process is ended."""
+MOST_TIMES_STEPS: Final = 8
+"""Multiple of the requested steps up to which the program goes on if one of its optimizers steps rarely."""
 STUCK_STATUS: Final = 3
 """Exit status of a process that waited for a value that an emulated device does not have."""
 
@@ -46,6 +48,7 @@ class DryRunProcess(StepListener):
         self._folder = folder
         self._last = steps
         self._steps = 0
+        self._is_ended = False
         self._assumed = assumed
         self._log = ReadLog(assumed, selects_fewest=bool(os.environ.get(FEWEST_VARIABLE)))
         self._changes: list[Change] = []
@@ -69,14 +72,17 @@ class DryRunProcess(StepListener):
         self._steps += 1
         self._log.step_ended()
         guarded("the finished collectives")(collectives.wait_until_finished)()
-        if self._steps == self._last:
+        waits = not self._is_ended and self._steps < MOST_TIMES_STEPS * self._last and optimizers.one_steps_rarely()
+        if self._steps < self._last or waits:
+            return
+        if not self._is_ended:
+            self._is_ended = True
             self._log.stop()  # what the program reads while it ends has no effect on the steps
             self.write()
             timer = threading.Timer(END_SECONDS, os._exit, [0])
             timer.daemon = True
             timer.start()
-        if self._steps >= self._last:
-            raise SystemExit(0)
+        raise SystemExit(0)
 
     @guarded("the report of the dry run")
     def write(self) -> None:
