@@ -93,7 +93,8 @@ def test_a_training_that_does_not_fit_says_what_it_needs(dryrun):
 
 
 def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
-    line = "y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel(); x.unique()"
+    line = """y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel(); x.unique()
+    assert len(x[torch.tensor([step % 2 == 0 for step in range(len(x))]).cuda()]) == len(x) // 2, 'known from the host'"""
     answer, said = dryrun(line, "--card", "l4", "--steps", "1")
     assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
     assert answer["reasons"] == ["train.py:8: the size of the result of _unique2 depends on data"]

@@ -1,4 +1,4 @@
-"""``nonzero()`` of a dry run: every element counts as non-zero, or as many as the dry run assumes.
+"""``nonzero()`` of a dry run: every element counts as non-zero, or as many as the dry run knows or assumes.
 
 ``x[mask]``, ``masked_select``, ``torch.where(mask)`` and assignments by mask call it, so that all of them get the largest
 result that they can have. Without it they would be empty on a device that computes nothing.
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from vramscope.dry_run import host_masks
 from vramscope.guard import guarded
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def install(selected: Callable[[FrameType | None, int], int]) -> None:
     import torch
 
     def nonzero(tensor: torch.Tensor) -> torch.Tensor:
-        rows = selected(sys._getframe().f_back, tensor.numel())
+        rows = host_masks.selected(tensor)
+        if rows is None:
+            rows = selected(sys._getframe().f_back, tensor.numel())
         return tensor.new_empty((tensor.dim(), rows), dtype=torch.int64).t()
 
     _library = torch.library.Library("aten", "IMPL")

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from vramscope.dry_run import (
     collectives,
+    host_masks,
     largest_nonzero,
     number_types,
     one_rank,
@@ -57,6 +58,7 @@ class DryRunProcess(StepListener):
         """Watch from now on, and write the report when the process ends."""
         if self._log.watch(self._end_stuck):
             largest_nonzero.install(self._log.selected)
+            host_masks.install()
             number_types.install()
             sparse_entries.install()
             sequence_lengths.install(self._log.lengths)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from vramscope.dry_run import number_types, routing, sequence_lengths, sparse_entries
+from vramscope.dry_run import host_masks, number_types, routing, sequence_lengths, sparse_entries
 from vramscope.dry_run.branches import Question, question_of
 from vramscope.dry_run.uses import decides
 from vramscope.guard import guarded
@@ -33,7 +33,7 @@ SHAPE_OPERATIONS: Final = frozenset(
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
 WRAPPERS: Final = frozenset(
-    str(one.__file__) for one in (number_types, patching, routing, sequence_lengths, sparse_entries)
+    str(one.__file__) for one in (host_masks, number_types, patching, routing, sequence_lengths, sparse_entries)
 )
 """Files whose functions stand between the program and PyTorch's. They read nothing of the device themselves."""
 COALESCING: Final = frozenset({"coalesce", "_coalesce"})
