@@ -241,13 +241,13 @@ def test_the_python_of_a_command_is_found(tmp_path):
 
 
 def test_an_assumed_value_replaces_the_default(dryrun):
-    line = "y = torch.zeros(1 << 28, device='cuda') if (x > 0).any() else None"
-    default, _ = dryrun(line, "--card", "l4", "--steps", "1")
-    assert default["assumptions"] == ["`(x > 0).any()` at train.py:8 is taken as True"]
+    line = """y = torch.zeros(1 << 28, device='cuda') if (x > 0).any() else None
+    z = torch.zeros(1 << 26, device='cuda') if (x < 0).any() else None"""
     words = ("--assume", "train.py:8=false", "--assume", "other.py:8=1")
     answer, said = dryrun(line, "--card", "l4", "--steps", "1", *words)
     assert answer["assumptions"] == [
         "`(x > 0).any()` at train.py:8 is taken as False (--assume)",
+        "`(x < 0).any()` at train.py:9 is taken as True",
         "nothing was read at other.py:8 (--assume)",
     ], said
-    assert default["peak_allocated_bytes"] - answer["peak_allocated_bytes"] > 1 << 29
+    assert 1 << 28 < answer["peak_allocated_bytes"] < 1 << 30, "the smaller tensor only"

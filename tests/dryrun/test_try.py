@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
 from changed_programs import CASES, FRAMEWORKS, PROGRAMS, SCALAR_BYTES, DryRuns, Names, Peaks, peaks_of
 
+from vramscope.protocol.dry_run import ChangeName
+from vramscope_server.cli.dryrun import attempts
 from vramscope_server.cli.dryrun.attempts import Attempt
+from vramscope_server.cli.dryrun.changes import CHANGES
+
+dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function
 
 pytestmark = pytest.mark.gpu
 QUICK: Sequence[tuple[str, Names]] = (
@@ -107,24 +112,23 @@ def test_a_change_that_nothing_uses_is_not_applicable(dry_runs):
     assert (done.state, done.reason) == ("not applicable", "no model has repeated blocks")
 
 
-@pytest.mark.timeout(400)  # more than ten dry runs
-def test_the_command_finds_the_smallest_change(dry_runs, tmp_path):
+FEW: Sequence[ChangeName] = ("fused_optimizer", "sdpa", "eight_bit_optimizer", "checkpointing", "fsdp_8")
+"""Changes that differ in what becomes of them. The command with all changes runs at night."""
+
+
+@pytest.mark.timeout(400)  # with all changes more than ten dry runs
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["few", "all"])
+def test_the_command_finds_the_smallest_change(dry_runs, tmp_path, monkeypatch, capfd, few):
     """A card of 4.8 GiB, a model of blocks that needs more, and 16-bit activations that fit."""
     script = tmp_path / "large.py"
     script.write_text((PROGRAMS / "blocks.py").read_text().replace("zeros(16, 128", "zeros(700, 256"))
-    command = [sys.executable, "-m", "vramscope_server", "dryrun", "--card", "a100-1g.5gb", "--try", "--json"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
-    environment["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(PROGRAMS)])
-    done = subprocess.run(
-        [*command, "--server", dry_runs.url, "--", sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=400,
-        check=False,
-    )
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["answer"]) == (0, "does not fit"), done.stderr
+    if few:
+        monkeypatch.setattr(attempts, "offered", lambda capability: [one for one in CHANGES if one.name in FEW])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(PROGRAMS)]))
+    status = dryrun.show(dry_runs.url, True, [sys.executable, str(script)], "a100-1g.5gb", 3, 400, tries=True)
+    said = capfd.readouterr()
+    answer = json.loads(said.out)
+    assert (status, answer["answer"]) == (0, "does not fit"), said.err
     states = {row["changes"][0]: (row["state"], row["answer"]) for row in answer["alone"]}
     assert states["attention: sdpa"] == ("not applicable", None)
     assert states["fused optimizer"] == ("ran", "does not fit")
