@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT
+from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT, SPARSE
 
 pytestmark = pytest.mark.gpu
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
@@ -119,14 +119,16 @@ def test_lengths_on_the_device_are_those_that_fit_the_targets(dryrun):
     assert (answer["answer"], answer["assumptions"]) == ("fits", expected), said
 
 
-def test_sparse_gradients_keep_every_entry(dryrun):
+def test_sparse_gradients_keep_every_entry_and_sparse_products_run(dryrun):
     """Of 512 rows. SparseAdam coalesces them, and reads how many are different."""
     line = """table = torch.nn.Embedding(1000, 256, sparse=True, device='cuda')
     table(torch.zeros(512, dtype=torch.long, device='cuda')).sum().backward()
     gradient = table.weight.grad.coalesce()
-    assert gradient._nnz() == 512 and gradient.values().shape == (512, 256)"""
+    assert gradient._nnz() == 512 and gradient.values().shape == (512, 256)
+    graph = torch.sparse_coo_tensor(torch.zeros(2, 8, dtype=torch.long), torch.ones(8), (64, 64)).coalesce().cuda()
+    assert torch.sparse.mm(graph, x).shape == torch.mm(graph.to_sparse_csr(), x).shape == (64, 1024)"""
     answer, said = dryrun(line, "--card", "l4", "--steps", "1")
-    bound = ["train.py:10 selects every element (an upper bound)"]
+    bound = ["train.py:10 selects every element (an upper bound)", SPARSE]
     assert (answer["answer"], answer["assumptions"]) == ("fits", bound), said
 
 

@@ -102,6 +102,7 @@ class DryRunProcess(StepListener):
             refused=self._log.refused,
             error=error,
             unstepped=optimizers.unstepped(),
+            sparse_products=self._log.sparse_products,
             short_histories=optimizers.short_histories(),
             cudnn_plans=self._log.cudnn_plans,
             tries_algorithms=_tries_algorithms(),

@@ -104,6 +104,7 @@ class ReadLog:
         driver.eg_cudnn_plans.restype = ctypes.c_uint64
         driver.eg_recurrent_calls.restype = ctypes.c_uint64
         driver.eg_plain_recurrent_calls.restype = ctypes.c_uint64
+        driver.eg_sparse_products.restype = ctypes.c_uint64
         driver.eg_refused.restype = ctypes.c_char_p
         self._on_stuck = on_stuck
         driver.eg_watch_reads(self._callback)
@@ -129,6 +130,11 @@ class ReadLog:
     def plain_recurrent_calls(self) -> int:
         """Number of those calls that were made by ``nn.RNN``."""
         return 0 if self._driver is None else int(self._driver.eg_plain_recurrent_calls())
+
+    @property
+    def sparse_products(self) -> int:
+        """Number of products of a sparse and a dense operand by cuSPARSE."""
+        return 0 if self._driver is None else int(self._driver.eg_sparse_products())
 
     @property
     def refused(self) -> str | None:

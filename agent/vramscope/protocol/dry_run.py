@@ -106,6 +106,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of calls of recurrent networks through cuDNN, whose spaces follow a formula."""
     plain_recurrent_calls: int = 0
     """Those of ``nn.RNN``, for which no size is known."""
+    sparse_products: int = 0
+    """Number of products of a sparse and a dense operand. Their workspaces are not counted."""
     short_histories: list[str] = []
     """Sentences about optimizers that will keep more tensors than they do now."""
     unread: list[str] = []

@@ -98,6 +98,7 @@ void eg_fill(void *at, int value, size_t bytes);
 void eg_read(void *to, size_t bytes);
 void eg_count_cudnn_plan(void);
 void eg_count_recurrent_call(int is_plain);
+void eg_count_sparse_product(void);
 void eg_refuse(const char *what); /* a sentence about what the program asked for in vain */
 
 /* driver.c */

@@ -12,7 +12,7 @@
 #define PLACES 16384
 
 static uint64_t (*watcher)(size_t bytes, const char *operations, void *to);
-static uint64_t cudnn_plans, recurrent_calls, plain_recurrent_calls;
+static uint64_t cudnn_plans, recurrent_calls, plain_recurrent_calls, sparse_products;
 static const char *refused;
 
 EG_API void eg_watch_reads(uint64_t (*function)(size_t bytes, const char *operations, void *to)) {
@@ -21,6 +21,7 @@ EG_API void eg_watch_reads(uint64_t (*function)(size_t bytes, const char *operat
 EG_API uint64_t eg_cudnn_plans(void) { return __atomic_load_n(&cudnn_plans, __ATOMIC_RELAXED); }
 EG_API uint64_t eg_recurrent_calls(void) { return __atomic_load_n(&recurrent_calls, __ATOMIC_RELAXED); }
 EG_API uint64_t eg_plain_recurrent_calls(void) { return __atomic_load_n(&plain_recurrent_calls, __ATOMIC_RELAXED); }
+EG_API uint64_t eg_sparse_products(void) { return __atomic_load_n(&sparse_products, __ATOMIC_RELAXED); }
 EG_API const char *eg_refused(void) { return refused; }
 void eg_refuse(const char *what) { refused = what; }
 void eg_count_cudnn_plan(void) { __atomic_add_fetch(&cudnn_plans, 1, __ATOMIC_RELAXED); }
@@ -28,6 +29,8 @@ void eg_count_recurrent_call(int is_plain) {
     __atomic_add_fetch(&recurrent_calls, 1, __ATOMIC_RELAXED);
     if (is_plain) __atomic_add_fetch(&plain_recurrent_calls, 1, __ATOMIC_RELAXED);
 }
+
+void eg_count_sparse_product(void) { __atomic_add_fetch(&sparse_products, 1, __ATOMIC_RELAXED); }
 
 /* The name in _ZN2at4_ops7nonzero4callERKNS_6TensorE, the mangled at::_ops::nonzero::call. */
 static size_t operation_in(const char *symbol, const char **name) {

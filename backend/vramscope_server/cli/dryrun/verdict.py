@@ -37,6 +37,7 @@ RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H1
 PLAIN_RECURRENT: Final = (
     "the spaces of cuDNN for nn.RNN follow the formula of an LSTM with one gate, and were not measured"
 )
+SPARSE: Final = "cuSPARSE needs no workspaces for products with sparse tensors; their sizes are not documented"
 NO_STEP: Final = "no optimizer step ended: the script must call step() of a PyTorch optimizer before it ends"
 LARGE_BYTES: Final = 1024 * 1024 * MIB
 """Memory of the card on which the need is measured if the training does not fit."""
@@ -131,6 +132,7 @@ def assumptions(trial: Trial) -> list[str]:
         ),
         *(f"nothing was read at {place} (--assume)" for place in unread(trial)),
         *([RECURRENT] if any(one.recurrent_calls > one.plain_recurrent_calls for one in trial.reports) else []),
+        *([SPARSE] if any(one.sparse_products for one in trial.reports) else []),
         *([PLAIN_RECURRENT] if any(one.plain_recurrent_calls for one in trial.reports) else []),
     ]
 
