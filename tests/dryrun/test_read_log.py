@@ -42,14 +42,14 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
     ("line", "kind", "operation", "assumed"),
     [
         ("x.sum().item()", "number", "item", "0"),
-        ("x[: int(x.sum().item())]", "used_number", "item", "0"),
+        ("x[: int(x.sum().item())]", "length", "item", "0"),
         ("x.cpu()[0] > 1", "used_copy", "to_dtype_layout", "zeros"),
         ("x.to_sparse().coalesce()", "shape", "to_sparse", "nothing"),
         ("float(x.sum())", "number", "item", "0"),
         ("x.long().sum().item()", "used_number", "item", "0"),
-        ("x[: x.long().sum()]", "used_number", "item", "0"),
+        ("x[: x.long().sum()]", "length", "item", "0"),
         ("x.int().max().item()", "used_number", "item", "0"),  # 4 bytes, as a float has
-        ("x[: int(x.int().max())]", "used_number", "item", "0"),
+        ("x[: int(x.int().max())]", "length", "item", "0"),
         ("x.double().sum().item()", "number", "item", "0"),
         ("assert bool((x > 0).any())", "check", "is_nonzero", "True"),
         ("if (x > 0).any(): raise ValueError", "check", "is_nonzero", "False"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramscope.dry_run.uses import decides
+from vramscope.dry_run.uses import decides, is_length
 
 
 def of(tmp_path, code):
@@ -63,6 +63,53 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
 )
 def test_a_number_that_is_used_decides(tmp_path, code):
     assert of(tmp_path, code)
+
+
+def length_in(tmp_path, code):
+    path = tmp_path / "train.py"
+    path.write_text(code)
+    line = next(number for number, text in enumerate(code.split("\n"), 1) if "item" in text)
+    return is_length(str(path), line)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = ids[:, : lengths.item()]",
+        "n = int(lengths.item())\nids = ids[:, :n]",
+        "n = lengths.item()\nfor i in range(n): train()",
+        "for i in range(count.item()): train()",
+        "n = lengths.item()\nmask = torch.zeros(4, n, device='cuda')",
+        "n = lengths.item()\nmask = torch.full((4, n), 1.0)",
+        "x = torch.arange(n.item())",
+    ],
+)
+def test_a_number_that_is_an_end_or_a_size_is_a_length(tmp_path, code):
+    assert length_in(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = ids[lengths.item()]",
+        "n = lengths.item()\nqueue[:, n : n + 256] = keys",
+        "n = lengths.item()\nx = ids[:-n]",
+        "value = loss.item()\nif value < best: save(x[:k])",
+        "top = correct[:k].float().sum(0).item()",
+        "n = max(1, positive.sum().item())\nloss = x[:k].sum() / n",
+        "value = loss.item()\nbest = torch.full((3,), value)",
+        "self.value = loss.item()\nx = ids[: self.end]",
+        "print(loss.item())",
+    ],
+)
+def test_other_numbers_are_no_lengths(tmp_path, code):
+    assert not length_in(tmp_path, code)
+
+
+def test_a_tensor_may_be_an_end_itself(tmp_path):
+    (tmp_path / "train.py").write_text("ids = ids[:, :longest]")
+    assert is_length(str(tmp_path / "train.py"), 1)
+    assert not is_length("<ipython-input-3>", 1)
 
 
 def test_without_a_source_it_may_decide():

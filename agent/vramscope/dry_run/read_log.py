@@ -18,7 +18,7 @@ from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, routing, sequence_lengths, sparse_entries
 from vramscope.dry_run.branches import Question, question_of
-from vramscope.dry_run.uses import decides
+from vramscope.dry_run.uses import decides, is_length
 from vramscope.guard import guarded
 from vramscope.process import patching
 from vramscope.process.frames import is_library, is_own, is_torch
@@ -57,7 +57,7 @@ SMALL_BYTES: Final = 64 * 1024
 """Maximum bytes of a copy that may contain sizes or positions, on which the needed memory depends."""
 MOST_EXPRESSION: Final = 60
 """Number of characters up to which a condition is quoted."""
-SHOWN_INSIDE: Final = frozenset({"branch", "used_number"})
+SHOWN_INSIDE: Final = frozenset({"branch", "used_number", "length"})
 """Kinds of reads for which a line of PyTorch itself is shown."""
 WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p)
 """Function called for each read with its size, PyTorch's operations and the address of the result. It returns the first 8
@@ -340,4 +340,6 @@ def _purpose(
     is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno)
     if not scalar and (operations or size_bytes > 8):
         return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
+    if is_used and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno):
+        return "length", "0"
     return "number" if is_float and not is_used else "used_number", "0"

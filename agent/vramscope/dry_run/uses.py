@@ -23,10 +23,17 @@ FINITE: Final = frozenset({"isfinite", "isnan", "isinf"})
 """Names of functions that test whether a number is finite. For 0 they return what a healthy training gives."""
 
 
+MAKING: Final = frozenset(
+    {"zeros", "ones", "empty", "full", "rand", "randn", "arange", "new_zeros", "new_ones", "new_empty", "new_full"}
+)
+"""Names of functions that make a tensor of the size of their arguments."""
+
+
 class _Statement(NamedTuple):
     first_line: int
     last_line: int
     decides: bool
+    is_length: bool = False
 
 
 def decides(file: str, line: int) -> bool:
@@ -38,6 +45,14 @@ def decides(file: str, line: int) -> bool:
     if found is None:
         return True
     return any(one.decides for one in found if one.first_line <= line <= one.last_line)
+
+
+def is_length(file: str, line: int) -> bool:
+    """Return whether a line uses its value as a length: ``x[:n]``, ``range(n)``, ``torch.zeros(n)``. With 0, nothing is left to do.
+
+    If the value is assigned to a variable, all uses of that variable in the function count. False if the source cannot be read.
+    """
+    return any(one.is_length for one in _statements(file) or () if one.first_line <= line <= one.last_line)
 
 
 @functools.lru_cache(maxsize=256)
@@ -52,6 +67,7 @@ def _statements(file: str) -> Sequence[_Statement] | None:
 def _of(scope: ast.AST) -> Iterator[_Statement]:
     """Yield the simple statements of a function or a module, and the heads of its compound ones."""
     names = {name for part in _deciding(scope) for name in _names(part)}
+    lengths = {name for part in _lengths(scope) if not _has_attribute(part) for name in _names(part)}
     for node in _within(scope):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield from _of(node)
@@ -63,11 +79,13 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
             )
         elif isinstance(node, ast.For | ast.AsyncFor):
             head = ast.Expr(node.iter)
-            yield _Statement(node.iter.lineno, node.iter.end_lineno or node.iter.lineno, _reads_and_decides(head))
+            last = node.iter.end_lineno or node.iter.lineno
+            yield _Statement(node.iter.lineno, last, _reads_and_decides(head), _reads_a_length(head))
         elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
             assigned = {name for target in _targets(node) for name in _names(_container(target))}
             own = _reads_and_decides(node)
-            yield _Statement(node.lineno, node.end_lineno or node.lineno, own or bool(assigned & names))
+            length = _reads_a_length(node) or bool(assigned & lengths)
+            yield _Statement(node.lineno, node.end_lineno or node.lineno, own or bool(assigned & names), length)
 
 
 def _reads_and_decides(statement: ast.stmt) -> bool:
@@ -82,6 +100,33 @@ def _reads_and_decides(statement: ast.stmt) -> bool:
         if part not in before
         for node in _reads(part)
     )
+
+
+def _reads_a_length(statement: ast.stmt) -> bool:
+    """Return whether a value that this statement reads is a length in it. Without a call that reads, a tensor may be one itself."""
+    before = _before_reads(statement)
+    reads = any(isinstance(node, ast.Call) and _called(node) in READING | TO_INTEGERS for node in ast.walk(statement))
+    parts = [part for part in _lengths(statement) if part not in before]
+    return any(not reads or any(_reads(part)) for part in parts)
+
+
+def _lengths(scope: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions that are lengths: ends of slices without a start, and sizes of ranges and new tensors."""
+    for node in _within(scope):
+        if isinstance(node, ast.Slice) and node.lower is None and node.upper is not None:
+            found: Sequence[ast.expr] = [node.upper]
+        elif isinstance(node, ast.Call) and _called(node) == "range":
+            found = node.args if len(node.args) == 1 else []
+        elif isinstance(node, ast.Call) and _called(node) in MAKING:
+            found = node.args[:1] if _called(node).endswith("full") else node.args
+        else:
+            continue
+        # A negative end leaves something out; a constant is read from nowhere.
+        yield from (part for part in found if not isinstance(part, ast.Constant | ast.UnaryOp))
+
+
+def _has_attribute(part: ast.expr) -> bool:
+    return any(isinstance(node, ast.Attribute) for node in ast.walk(part))
 
 
 def _before_reads(statement: ast.stmt) -> set[ast.AST]:

@@ -35,7 +35,7 @@ ChangeName = Literal[
 """Changes of a program that need no change of its code."""
 
 ReadKind = Literal[
-    "shape", "largest", "balanced", "branch", "check", "used_number", "number", "used_copy", "copy", "print"
+    "shape", "largest", "balanced", "branch", "check", "used_number", "length", "number", "used_copy", "copy", "print"
 ]
 """What a value that the program reads from the device is used for.
 
@@ -45,6 +45,7 @@ balanced  So it does, and each expert of a router was given the same number of r
 branch    A truth value.
 check     A truth value that asks whether numbers are finite.
 used_number   One number that is an integer, or on which the course of the program depends.
+length    One number that is used as a length, such as the end of a slice.
 number    One floating-point number on which nothing depends.
 copy      A whole tensor. ``used_copy``: it may hold sizes or positions.
 print     PyTorch formats a tensor as text.

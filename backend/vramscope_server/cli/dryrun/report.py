@@ -33,6 +33,7 @@ WORDS: Final = {
     "branch": "truth value",
     "check": "check that a healthy training passes",
     "used_number": "number in use",
+    "length": "length",
     "number": "number",
     "copy": "copy of a tensor",
     "used_copy": "copy in use",

@@ -89,6 +89,10 @@ def faults(trial: Trial) -> list[str]:
     for read in reads_of(trial):
         if read.kind == "shape":
             found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
+        elif read.kind == "length":
+            found.append(
+                f"{place_of(read)} reads a length, which is 0 here: set it with --assume {_line_of(read)}=VALUE"
+            )
     return found
 
 
@@ -102,7 +106,7 @@ def _failure(trial: Trial) -> str:
     if error is None:
         return f"the command failed with status {trial.status}; what it printed says why{measured}"
     text = f"the script failed with {error}{measured}"
-    if any(read.kind in ("used_number", "used_copy", "branch") for read in reads_of(trial)):
+    if any(read.kind in ("used_number", "length", "used_copy", "branch") for read in reads_of(trial)):
         return f"{text}; a value that does not exist may be the cause (--assume sets values)"
     return text
 
@@ -162,6 +166,12 @@ def place_of(read: Read) -> str:
     own = None if read.file is None else f"{read.file.rpartition('/')[2]}:{read.line}"
     parts = [part for part in (own, read.via) if part is not None]
     return f"{parts[0]} ({parts[1]})" if len(parts) == 2 else parts[0] if parts else "the backward pass"
+
+
+def _line_of(read: Read) -> str:
+    """Format the innermost line of a read outside PyTorch, as ``--assume`` takes it."""
+    own = None if read.file is None else f"{read.file.rpartition('/')[2]}:{read.line}"
+    return own or str(read.via)
 
 
 def _subject_of(read: Read) -> str:
