@@ -141,11 +141,13 @@ def _only_objects(body: Sequence[ast.stmt], scope: ast.AST) -> bool:
 def _is_only_in(body: Sequence[ast.stmt], target: ast.expr, scope: ast.AST) -> bool:
     """Return whether an assignment changes a local variable that is used in this block only."""
 
-    def uses(part: ast.AST) -> int:
-        return sum(isinstance(node, ast.Name) and node.id == target.id for node in ast.walk(part))
-
     if not isinstance(target, ast.Name) or any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(scope)):
         return False
+    name = target.id
+
+    def uses(part: ast.AST) -> int:
+        return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(part))
+
     return uses(scope) == sum(uses(one) for one in body)
 
 
