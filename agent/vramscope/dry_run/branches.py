@@ -140,7 +140,6 @@ def _only_objects(body: Sequence[ast.stmt], scope: ast.AST) -> bool:
 
 def _is_only_in(body: Sequence[ast.stmt], target: ast.expr, scope: ast.AST) -> bool:
     """Return whether an assignment changes a local variable that is used in this block only."""
-
     if not isinstance(target, ast.Name) or any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(scope)):
         return False
     name = target.id
