@@ -13,6 +13,10 @@ from vramscope.dry_run.branches import HAS_COLUMNS, Question, question_of
 class Value:
     """Notes what is asked when its truth is asked for."""
 
+    @property
+    def real(self) -> Value:
+        return self
+
     def __init__(self) -> None:
         self.asked: list[Question] = []
 
@@ -96,6 +100,20 @@ def test_the_text_is_that_of_the_operand(tmp_path):
     code = "import types\na = 1\nt = types.SimpleNamespace(isnan=lambda _: x)\nif (\n    a\n    and t.isnan(a)\n):\n    pass"
     assert asked(tmp_path, code).text == "t.isnan(a)"
     assert asked(tmp_path, "y = bool(x)").text.strip() == "y = bool(x)"
+
+
+def test_an_operand_after_a_comparison_is_the_one_that_is_asked(tmp_path):
+    """In Python 3.11 its jump has the position of the comparison."""
+    lines = [
+        "def f(a):",
+        "    if (",
+        "        not (a == 2 or (a is None and a))",
+        "        and (a is None or x.real)",
+        "    ):",
+        "        return 1",
+        "f(1)",
+    ]
+    assert asked(tmp_path, "\n".join(lines)).text == "x.real"
 
 
 def test_code_without_a_file_says_nothing():

@@ -48,15 +48,29 @@ def question_of(frame: FrameType) -> Question:
     file = frame.f_code.co_filename
     operands = _operands(file)
     if HAS_COLUMNS and (span := _span(frame.f_code, frame.f_lasti)) is not None:
-        within = [one for one in operands if _contains(one.span, span)]
-        if not within and (of_statement := [one for one in operands if one.statement == span]):
-            # In Python 3.11 conditional jumps have the position of their statement. Each operand has one jump, in order.
-            jumps = [at for at in _jumps(frame.f_code) if _span(frame.f_code, at) == span]
-            number = jumps.index(frame.f_lasti) if frame.f_lasti in jumps and len(jumps) == len(of_statement) else -1
-            within = [of_statement[number]]
+        in_order = _in_order(frame, span, operands) if sys.version_info < (3, 12) else None
+        within = [in_order] if in_order is not None else [one for one in operands if _contains(one.span, span)]
     else:
         within = [one for one in operands if one.span[0] <= frame.f_lineno <= one.span[2]]
     return within[-1].question if within else Question(linecache.getline(file, frame.f_lineno), None)
+
+
+def _in_order(frame: FrameType, span: Span, operands: Sequence[_Operand]) -> _Operand | None:
+    """Return the operand by the order of the jumps. None if their number is another one.
+
+    In Python 3.11 a jump has the position of its statement or of an operand before. Each operand has one jump, and a loop has all
+    of them twice.
+    """
+    for statement in dict.fromkeys(one.statement for one in reversed(operands)):
+        parts = [one for one in operands if one.statement == statement]
+        test = (*parts[0].span[:2], *parts[-1].span[2:])
+        if span != statement and not _contains(test, span):
+            continue
+        places = [(at, _span(frame.f_code, at)) for at in _jumps(frame.f_code)]
+        jumps = [at for at, place in places if place is not None and (place == statement or _contains(test, place))]
+        if frame.f_lasti in jumps and len(jumps) % len(parts) == 0:
+            return parts[jumps.index(frame.f_lasti) % len(parts)]
+    return None
 
 
 def _contains(outer: Span, inner: Span) -> bool:
@@ -158,7 +172,7 @@ def _parts(
     elif isinstance(node, ast.BoolOp):
         for part in node.values:
             yield from _parts(part, wanted, statement, lines, is_check=is_check)
-    else:
+    elif not isinstance(node, ast.Constant):  # it has no jump, and reads nothing
         first, column, last, last_column = span = _span_of(node)
         text = lines[first - 1][column:last_column] if first == last else b" ".join(lines[first - 1 : last])
         yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted, is_check))
