@@ -308,8 +308,9 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
 
 def _expression(frame: FrameType) -> str:
     """Return the source of the condition that a frame evaluates; empty if it is long or not known."""
-    text = " ".join(question_of(frame).text.split())
-    return text if len(text) <= MOST_EXPRESSION else ""
+    question = question_of(frame)
+    text = " ".join(question.text.split())
+    return text if question.expected is not None and len(text) <= MOST_EXPRESSION else ""
 
 
 def _short(frame: FrameType) -> str:
