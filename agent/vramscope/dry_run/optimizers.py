@@ -42,9 +42,12 @@ def unstepped() -> list[str]:
 
 
 @guarded("the optimizers of the dry run", default=False)
-def one_steps_rarely() -> bool:
-    """Return whether an optimizer has not stepped often enough, such as that of a generator with several critic steps each."""
-    return bool(_with_fewer_steps(ENOUGH_STEPS))
+def one_steps_rarely(steps: int) -> bool:
+    """Return whether an optimizer has not stepped often enough, such as that of a generator with several critic steps each.
+
+    steps   number of steps of the program that were requested
+    """
+    return bool(_with_fewer_steps(min(ENOUGH_STEPS, steps)))
 
 
 def _with_fewer_steps(steps: int) -> list[Any]:

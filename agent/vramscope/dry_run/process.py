@@ -74,7 +74,11 @@ class DryRunProcess(StepListener):
         self._steps += 1
         self._log.step_ended()
         guarded("the finished collectives")(collectives.wait_until_finished)()
-        waits = not self._is_ended and self._steps < MOST_TIMES_STEPS * self._last and optimizers.one_steps_rarely()
+        waits = (
+            not self._is_ended
+            and self._steps < MOST_TIMES_STEPS * self._last
+            and optimizers.one_steps_rarely(self._last)
+        )
         if self._steps < self._last or waits:
             return
         if not self._is_ended:
