@@ -227,6 +227,8 @@ def become(answer: dict[str, Any]) -> dict[str, Any]:
     # The old ones know whether the file that they were made for can seek.
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # type: ignore[misc]
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)
     sys.argv = ["-c", *answer["arguments"]]
     sys.path[0] = ""
     sys.modules["__main__"] = main = ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""The cause depends on when memory ran out: before the first forward pass, between two steps, or beside data that waits."""
+"""The cause depends on when memory ran out: before the first step, between two steps, or beside data that waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE_TRAINING = Facts(
 def test_before_the_first_forward_pass_nothing_is_an_activation() -> None:
     found = diagnose(BEFORE_TRAINING)
     assert found.kind is CauseKind.DATA
-    assert "before the first forward pass" in found.sentence
+    assert "before the first step" in found.sentence
     assert "activations" not in found.sentence
     assert ".cpu()" in found.first_aid
 

@@ -65,6 +65,20 @@ def test_batches_that_wait_in_a_queue_are_data(batches: int, is_data: bool) -> N
     assert loss.requires_grad and len(batch) and len(waiting) == batches
 
 
+class Asks(torch.nn.Module):
+    """A module in whose forward memory runs out."""
+
+    def forward(self, *inputs: torch.Tensor) -> DataHolder | None:
+        return holder_of_data(0, 1024 * MIB, 512 * MIB, 64 * MIB)
+
+
+def test_a_list_of_what_a_running_call_was_given_is_its_batch() -> None:
+    batch = [torch.empty(32 * 1024, 1024, device="cuda") for _ in range(2)]
+    assert Asks()(*batch) is None
+    holder = Asks()(torch.empty(8, 1024, device="cuda"))
+    assert holder is not None and holder.name == "batch", "not given to it"
+
+
 def test_the_parts_of_one_batch_are_no_data() -> None:
     """They have as many rows as the batch, and nothing takes them out of their list again."""
     layer = torch.nn.Linear(6 * 1024, 8).cuda()

@@ -41,7 +41,7 @@ MANY = Death(
             megabytes(1 << 14)
         except torch.OutOfMemoryError:
             pass
-    print(json.dumps({"caught": caught, "at": at, "alive": torch.cuda.memory_stats()["active.all.current"]}))
+    print(json.dumps({"caught": caught, "at": at, "alive": torch.cuda.memory_stats()["active.all.current"]}), flush=True)
     time.sleep(0.5)
     os._exit(0)  # (freeing all these tensors takes longer than all the rest)
     """,

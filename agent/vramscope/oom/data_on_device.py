@@ -14,6 +14,7 @@ from vramscope.leaks.scan.find_holders import find_holders, undisturbed
 from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
+from vramscope.process import name_roots
 from vramscope.protocol.oom_record import DataHolder
 
 LEAST_SHARE: Final = 0.1
@@ -24,7 +25,7 @@ BATCHES: Final = 4
 A container with at least this number of tensors of one shape, from which the program takes them out again, has later batches.
 """
 QUEUES: Final = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue")
-"""Classes of Python's module ``queue``, which are there to be taken out of."""
+"""Names of the classes of Python's module ``queue``, which are there to be taken out of."""
 
 
 def holder_of_data(
@@ -42,10 +43,11 @@ def holder_of_data(
     with undisturbed():
         groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
         rows = _rows_of_batches(groups) if batch_bytes is None else frozenset()
+        given = name_roots.in_flight()
         found = [
             group
             for group in groups
-            if group.held_bytes <= resident_bytes and _is_data(group, device, batch_bytes, rows)
+            if group.held_bytes <= resident_bytes and _is_data(group, device, batch_bytes, rows, given)
         ]
     most = max(found, key=lambda group: group.held_bytes, default=None)
     if most is None or most.held_bytes < least:
@@ -56,8 +58,14 @@ def holder_of_data(
     )
 
 
-def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, rows: Collection[int]) -> bool:
-    """``rows``: numbers of rows that the batch may have, where its size is not known."""
+def _is_data(
+    group: HeldMemory, device: int | None, batch_bytes: int | None, rows: Collection[int], given: Collection[int]
+) -> bool:
+    """Whether a holder's tensors are data, and not a batch.
+
+    rows    numbers of rows that the batch may have, where its size is not known
+    given   ids of the tensors that running calls of modules were given
+    """
     holder = group.holder
     tensors = _living(group)
     if any(tensor.device.index != device for tensor in tensors):
@@ -73,7 +81,8 @@ def _is_data(group: HeldMemory, device: int | None, batch_bytes: int | None, row
         return not any(
             _may_be_saved(tensor) or (not waiting and tensor.shape[:1].numel() in rows) for tensor in tensors
         )
-    return holder.container or group.held_bytes > BATCHES * batch_bytes
+    is_batch = 2 * sum(tensor.nbytes for tensor in tensors if id(tensor) in given) > group.held_bytes
+    return (holder.container and not is_batch) or group.held_bytes > BATCHES * batch_bytes
 
 
 def _living(group: HeldMemory) -> list[Any]:

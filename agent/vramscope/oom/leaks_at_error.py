@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
-from vramscope.oom import exception_refs, late_suspects, unread_copies
+from vramscope.oom import exception_refs, late_suspects
 from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
 from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages
-from vramscope.protocol.oom_record import COPIES, DataHolder
+from vramscope.protocol.oom_record import DataHolder
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 
 if TYPE_CHECKING:
-    import torch
-
     from vramscope.leaks.detector import LeakDetector
     from vramscope.oom.owned_memory import OwnedMemory
     from vramscope.oom.trigger import OomTrigger
@@ -64,20 +62,6 @@ class LeaksAtError:
             handled = exception_refs.kept_by_handled(thread, owned, step)
             caught = exception_refs.kept_by_living(exceptions, thread, owned, step) if handled is None else None
             return [one for one in (handled, caught) if one is not None]
-        return []
-
-    def unread_copy(
-        self, owned: OwnedMemory | None, roots: Iterable[torch.nn.Module], trigger: OomTrigger
-    ) -> list[messages.Leak]:
-        """Leak by a variable with a copy of the weights that no later line reads."""
-        if owned is None or trigger.device is None or not trigger.is_own or trigger.thread is not None:
-            return []
-        if not any(one.module == COPIES for one in owned.holders):
-            return []
-        with guarded("the search for a copy that nothing reads"):
-            weights = {name: one for root in roots for name, one in root.named_parameters()}
-            leak = unread_copies.unread_copy(trigger.frames, weights, trigger.device, self._clock.step)
-            return [] if leak is None else [leak]
         return []
 
     def holders_of_growth(

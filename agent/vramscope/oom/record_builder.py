@@ -246,8 +246,6 @@ class RecordBuilder:
             live=live,
             moving=trigger.moving,
         )
-        if live is not None:
-            live.dicts.clear()  # how many references a dict has is counted later
         return Owned(memory, live)
 
     def _layout_section(self, trigger: OomTrigger, counters: dict[str, int], notes: list[str]) -> LayoutSection:
@@ -311,10 +309,8 @@ class RecordBuilder:
         """Leaks that are known, late suspects, and data of the program."""
         suspects = self._leaks_at_error
         named = [leak for leak in self._leaks() if not slows_down(leak)]
-        roots = self.roots() if trigger.roots is None else trigger.roots
-        copies = suspects.unread_copy(owned.memory, roots, trigger)
-        known = named[: MOST_LEAKS - 2] or suspects.retained_from_last_step(trigger)
-        leaks = [*kept, *copies, *known]
+        known = named[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
+        leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
         before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])

@@ -117,7 +117,7 @@ class Limiting(Enum):
     OUTSIDE = auto()
     """Tensors that the program made after the last step."""
     BEFORE = auto()
-    """Tensors that the program made before the first forward pass."""
+    """Tensors that the program made before the first step, outside of its model."""
     STEP = auto()
     """The step as a whole needs too much; its largest part is the cause."""
 
@@ -145,7 +145,7 @@ class MemoryParts:
     """False: ``likely_bytes`` is extrapolated from layers that say little of the rest."""
     available_bytes: int
     outside_bytes: int = 0
-    """Made since the last step, or before the first forward pass; not among the working bytes."""
+    """Made since the last step, or before the first step; not among the working bytes."""
 
     @property
     def fixed_bytes(self) -> int:

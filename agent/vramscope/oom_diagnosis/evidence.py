@@ -151,7 +151,6 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         end_before_bytes=record.last_step.get("end_allocated_bytes"),
         peak_at_first_bytes=None if growth is None else growth.first_peak_bytes,
         leaked_bytes=sum(retained_by(leak, record.step) for leak in leaks),
-        unread_copies_bytes=sum(leak.exclusive_bytes for leak in leaks if leak.chain[-1:] == [COPIES]),
         leak_name="" if worst is None else worst.name,
         leak_line="" if worst is None or worst.file is None else line_of(worst.file, worst.line),
         leak_advice="" if worst is None else worst.advice,

@@ -101,8 +101,6 @@ class Facts:
     peak_at_first_bytes: int | None = None
     """Peak allocated of the first complete step that is known."""
     leaked_bytes: int = 0
-    unread_copies_bytes: int = 0
-    """The copies of weights among them, which count as other models and not as working bytes."""
     leak_name: str = ""
     leak_line: str = ""
     leak_advice: str = ""
@@ -249,7 +247,7 @@ class Facts:
         before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
         if self.phase in ("forward", "backward") and self.before_forward_bytes is None:
             before = self.data_bytes
-        grown = max(self.leaked_bytes - self.unread_copies_bytes, self.growth_bytes or 0)
+        grown = max(self.leaked_bytes, self.growth_bytes or 0)
         # An evaluation with gradients on has accumulated it since its first forward began.
         since = self.evaluates and self.forwards > 1
         return min(self.working_bytes, before + grown if since else max(before, grown))

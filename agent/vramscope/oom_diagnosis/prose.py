@@ -182,7 +182,7 @@ def _parts(kind: CauseKind, parts: MemoryParts, facts: Facts) -> str:
     elif parts.reason is Limiting.OUTSIDE:
         headline = "Tensors that the program makes between a step and the next forward pass need too much memory."
     elif parts.reason is Limiting.BEFORE:
-        headline = "Tensors that the program makes before the first forward pass need too much memory."
+        headline = "Tensors that the program makes before the first step need too much memory."
     elif parts.reason is Limiting.LOADING:
         headline = "The weights that are being loaded do not fit."
     else:

@@ -84,7 +84,8 @@ def _without_arguments(mine: list[Root]) -> list[Root]:
     for root in reversed(mine):
         if not (id(root.value) in further_out and root.kind == "local" and _is_argument(root)):
             found.append(root)
-        further_out.add(id(root.value))
+        if root.name.isidentifier():  # pytest's assert has variables like @py_assert2
+            further_out.add(id(root.value))
     return found[::-1]
 
 

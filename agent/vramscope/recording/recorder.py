@@ -267,6 +267,7 @@ class WindowRecorder(StepListener):
         window.modules = self._metadata.begin_module_tags()
         self._mark_in(window)
         owners.all(0)
+        self._untracked_models.forget_variables()  # where an error ended the line before
         window.spent_ns = time.perf_counter_ns() - start_ns
 
     @guarded("recording windows")

@@ -78,7 +78,8 @@ class HeldMemory:
     rows: int = 0
     """Rows of all its tensors along their first dimension."""
     nodes_in_python: bool = False
-    """True if Python code refers to each tensor's newest autograd node too (``grad_fn``): freeing the tensors frees no graph."""
+    """True if a Python object refers to the newest autograd node (``grad_fn``) of each tensor whose graph is walked: freeing the
+    tensors frees no graph."""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
         """Extrapolate from a sample: multiply the counts by ``factor``, and the bytes by ``of_bytes`` or ``factor``."""
@@ -179,10 +180,9 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         add_with_gradient(own, tensor)
         if not tensor.is_leaf and tensor.requires_grad:
             with_graph.append(tensor)
-    nodes_in_python = bool(with_graph) and all(
-        map(_has_node_in_python, with_graph)
-    )  # before the list of nodes refers to them
     chosen = _runs(with_graph, MOST_GRAPHS_WALKED)
+    # Before the list of nodes refers to them.
+    nodes_in_python = bool(with_graph) and all(_has_node_in_python(tensor) for run in chosen for tensor in run)
     nodes = [[(node, tensor.numel()) for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
     births = sorted(node._sequence_nr() for run in nodes for node, _ in run)
     saved: Storages = {}
@@ -256,15 +256,19 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
 
 def _has_node_in_python(tensor: Any) -> bool:
     """Whether a Python object refers to the node that made the tensor. One of a custom Function may refer to itself."""
-    return sys.getrefcount(tensor.grad_fn) > _references_to_node()
+    try:
+        return sys.getrefcount(tensor.grad_fn) > _references_to_node()
+    except RuntimeError:
+        return False  # a view of what was changed in place has none
 
 
 @functools.cache
 def _references_to_node() -> int:
     """References to the node of a tensor to which Python has none of its own. PyTorch has some, depending on its version."""
     import torch
+    from torch.utils._python_dispatch import _disable_current_modes
 
-    with torch.inference_mode(False), torch.enable_grad():
+    with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
         result = torch.zeros(1, device="cpu", requires_grad=True) * 2
     result.grad_fn.metadata["vramscope"] = None  # as a sentinel does
     return sys.getrefcount(result.grad_fn)

@@ -39,6 +39,7 @@ from vramscope.leaks.scan.grouped_tensors import (
 from vramscope.leaks.scan.paths import FoundPaths, Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import (
+    AT_ONCE,
     NOT_REACHED,
     LiveTensors,
     held_by_python,
@@ -54,8 +55,6 @@ from vramscope.process.gc_pause import collector_paused
 
 LEAST_HOLDERS: Final = 64
 """Holders that are described in an ordinary process, at about 50 µs each."""
-AT_ONCE: Final = 256
-"""Tensors between two readings of the clock."""
 LEAST_TENSORS: Final = 4_096
 """Tensors that are searched for, and grouped by holder, in an ordinary process."""
 FEW: Final = 8

@@ -21,6 +21,8 @@ from vramscope.process.live_objects import with_subclasses
 
 MOST_TENSORS: Final = 20_000
 """Tensors that are read one by one, newest first, at about 3 µs each."""
+AT_ONCE: Final = 256
+"""Tensors between two readings of the clock."""
 LEAST_TENSORS: Final = 4_096
 """The same in an ordinary process whatever the time: with fewer, growth would not show."""
 PART_FOR_COUNTING: Final = 0.4
@@ -103,7 +105,7 @@ def sweep(
     tensors.reverse()  # the newest first
     looked_at = len(tensors)
     for position, tensor in enumerate(tensors):
-        if not position % 256 and time.over(time_budget.TENSORS, position, LEAST_TENSORS):
+        if not position % AT_ONCE and time.over(time_budget.TENSORS, position, LEAST_TENSORS):
             looked_at = position
             break
         storage = storages.storage_of(tensor)
@@ -336,7 +338,7 @@ def with_python_owner(
     """Ids of the tensors that a Python object refers to, the newest first, as far as the time allows."""
     owned: set[int] = set()
     for position in range(len(live.kept)):
-        if not position % 256 and time.over(time_budget.WANTED, position, LEAST_TENSORS):
+        if not position % AT_ONCE and time.over(time_budget.WANTED, position, LEAST_TENSORS):
             not_scanned.append(
                 f"the older {len(live.kept) - position:,} of {len(live.kept):,} tensors that a variable may retain"
             )
@@ -366,11 +368,13 @@ def _native_owners_count() -> bool:
 
     Earlier versions have none while Python has one, and take over the last reference that Python drops."""
     import torch
+    from torch.utils._python_dispatch import _disable_current_modes
 
-    holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
-    alone = sys.getrefcount(held)
-    holder.grad = held
-    return sys.getrefcount(held) > alone
+    with _disable_current_modes():
+        holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
+        alone = sys.getrefcount(held)
+        holder.grad = held
+        return sys.getrefcount(held) > alone
 
 
 def _given_back_to_python(tensor: Any) -> None:

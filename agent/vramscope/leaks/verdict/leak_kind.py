@@ -129,8 +129,8 @@ class Classification:
         return Reason.GRAPH_LENGTHENS if further else None
 
     def _overlap(self) -> LeakKind | None:
-        """Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap. Nor is a graph that stays
-        without the variable."""
+        """Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap. Where other Python objects
+        refer to the graph, to delete the variable would free nothing."""
         group, now, before = self.group, self.now, self.before
         if group.nodes_in_python:
             return None
