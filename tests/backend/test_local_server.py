@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from ports import free_port
 from waiting import eventually
+
+from vramscope_server.cli import local_server
+from vramscope_server.cli.client import Failure
+from vramscope_server.cli.exit_codes import NO_SERVER
 
 COMMAND = """
 import sys
@@ -23,8 +32,10 @@ Command = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def command(tmp_path, monkeypatch) -> Iterator[Command]:
-    """``command(url)`` starts one that uses a server there until its stdin is closed."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    """``command(url)`` starts one that uses a server there until its stdin is closed. Nothing is written to the home."""
+    for name, value in {"VRAMSCOPE_DATA_DIR": tmp_path / "data", "TMPDIR": tmp_path, "HOME": "/proc/none"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     started: list[subprocess.Popen[str]] = []
 
     def start(url: str) -> subprocess.Popen[str]:
@@ -72,3 +83,33 @@ def test_two_commands_at_once_start_one_server_which_ends_with_both(command: Com
     assert answers(url)
     both[1].kill()
     eventually(lambda: not answers(url), what="the end of the server")
+
+
+@pytest.mark.parametrize("refusal", ["no folder", "of another user", "network file system"])
+def test_without_a_lock_a_server_that_answers_is_used(refusal, tmp_path, monkeypatch) -> None:
+    """A lock is needed to start and to stop a server only."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if refusal == "no folder":
+        (tmp_path / f"vramscope-{os.getuid()}").write_text("")
+    elif refusal == "of another user":
+        monkeypatch.setattr(Path, "lstat", lambda _: os.stat_result((0o40700, 0, 0, 2, os.getuid() + 1, *[0] * 5)))
+    else:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(local_server, "_answers", lambda _: True)
+    with local_server.server_at("http://127.0.0.1:1", "A test") as stops:
+        assert not stops
+    monkeypatch.setattr(local_server, "_answers", lambda _: False)
+    with pytest.raises(Failure) as caught, local_server.server_at("http://127.0.0.1:1", "A test"):
+        pytest.fail("no server answers")
+    assert caught.value.code == NO_SERVER and "none can be started (" in str(caught.value)
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_the_locked_files_can_be_read_and_written(tmp_path, monkeypatch) -> None:
+    """NFS refuses a shared lock of a file that is open for writing only."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with local_server._locks("http://127.0.0.1:1") as files:
+        assert all(file.readable() and file.writable() for file in files)

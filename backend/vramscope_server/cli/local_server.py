@@ -7,7 +7,9 @@ while others use it, and does not outlive a command that is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import os
 import platform
 import subprocess
 import sys
@@ -22,7 +24,6 @@ import httpx
 from vramscope.settings import is_loopback
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.exit_codes import NO_SERVER
-from vramscope_server.settings import default_data_dir
 
 VRAMSCOPE: Final = (sys.executable, "-m", "vramscope_server")
 TEMPORARY: Final = (sys.executable, "-m", "vramscope_server.cli.temporary_server")
@@ -41,16 +42,31 @@ def server_at(url: str, command: str) -> Iterator[bool]:
             raise Failure(f"no server answers at {url}. {command} can start one on this machine only.", NO_SERVER)
         yield False
         return
+    with contextlib.ExitStack() as until_end:
+        try:
+            users, running = until_end.enter_context(_locks(url))
+        except OSError as fault:
+            if not _answers(url):
+                why = f"{fault.filename or tempfile.tempdir}: {fault.strerror}"
+                raise Failure(f"no server answers at {url}, and none can be started ({why})", NO_SERVER) from fault
+            is_temporary = False
+        else:
+            is_temporary = until_end.enter_context(_shared_server(url, users, running))
+        yield is_temporary
+
+
+@contextlib.contextmanager
+def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[bool]:
+    """Start a server if none answers, and stop it at the end of the block if no other command uses it."""
     where = httpx.URL(url)
-    host, port = where.host, str(where.port or 80)
-    with _locks(host, port) as (users, running), tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+") as log:
         server = None
         deadline = time.monotonic() + START_SECONDS
         while not _answers(url):
             if server is None and _lock(running):
                 # In its own session: Ctrl-C must reach the training first, so that the server receives its last data.
                 server = subprocess.Popen(
-                    [*TEMPORARY, host, port, users.name],
+                    [*TEMPORARY, where.host, str(where.port or 80), users.name],
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
@@ -72,21 +88,23 @@ def server_at(url: str, command: str) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _locks(host: str, port: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open the file that the commands lock, which this one does, too, and the one that a temporary server locks."""
-    folder = default_data_dir() / "temporary_servers"
-    name = f"{platform.node()}-{host.strip('[]').replace(':', '_')}-{port}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as unless_locked:
-            users, running = (
-                unless_locked.enter_context(Path(folder, f"{name}.{kind}").open("ab")) for kind in ("users", "running")
-            )
-            fcntl.flock(users, fcntl.LOCK_SH)  # waits for a server that is stopping
-            files = unless_locked.pop_all()
-    except OSError as fault:
-        raise Failure(f"{folder} cannot be used: {fault.strerror}", NO_SERVER) from fault
-    with files:
+def _locks(url: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open the file that the commands lock, which this one does, too, and the one that a temporary server locks.
+
+    They are in a temporary folder of the user: a home may be read-only, or on a network. Raises OSError.
+    """
+    folder = Path(tempfile.gettempdir(), f"vramscope-{os.getuid()}")
+    folder.mkdir(0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "belongs to another user", str(folder))
+    where = httpx.URL(url)
+    name = f"{platform.node()}-{where.host.strip('[]').replace(':', '_')}-{where.port or 80}"
+    with contextlib.ExitStack() as files:
+        # NFS refuses a shared lock of a file that cannot be read, and an exclusive one of a file that cannot be written.
+        users, running = (
+            files.enter_context(Path(folder, f"{name}.{kind}").open("a+b")) for kind in ("users", "running")
+        )
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a server that is stopping
         yield users, running
 
 
