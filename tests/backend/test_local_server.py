@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,16 @@ def test_two_commands_at_once_start_one_server_which_ends_with_both(command: Com
     assert answers(url)
     both[1].kill()
     eventually(lambda: not answers(url), what="the end of the server")
+
+
+def test_after_a_crash_of_the_server_another_command_starts_one(command: Command) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    first = command(url)
+    assert said(first) == "True"
+    (server,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    os.kill(int(server), signal.SIGKILL)
+    eventually(lambda: not answers(url), what="the end of the server")
+    assert said(command(url)) == "True" and answers(url)
 
 
 @pytest.mark.parametrize("refusal", ["no folder", "of another user", "network file system"])

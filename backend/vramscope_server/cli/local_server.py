@@ -70,8 +70,9 @@ def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[b
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    pass_fds=[running.fileno()],  # locked while one of both processes has it
+                    pass_fds=[running.fileno()],  # locked until the server ends
                 )
+                running.close()
             if (server is not None and server.poll() is not None) or time.monotonic() > deadline:
                 log.seek(0)
                 raise Failure(f"the server did not start. Its output: {log.read().strip() or 'none'}", NO_SERVER)
