@@ -86,6 +86,18 @@ def test_two_commands_at_once_start_one_server_which_ends_with_both(command: Com
     eventually(lambda: not answers(url), what="the end of the server")
 
 
+def test_commands_share_a_server_under_all_names_of_this_machine(command: Command) -> None:
+    port = free_port()
+    first = command(f"http://127.0.0.1:{port}")
+    assert said(first) == "True"
+    second = command(f"http://localhost:{port}")
+    assert said(second) == "True"
+    first.communicate()
+    assert answers(f"http://localhost:{port}")
+    second.communicate()
+    eventually(lambda: not answers(f"http://localhost:{port}"), what="the end of the server")
+
+
 def test_after_a_crash_of_the_server_another_command_starts_one(command: Command) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     first = command(url)

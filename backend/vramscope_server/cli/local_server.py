@@ -75,7 +75,9 @@ def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[b
                 running.close()
             if (server is not None and server.poll() is not None) or time.monotonic() > deadline:
                 log.seek(0)
-                raise Failure(f"the server did not start. Its output: {log.read().strip() or 'none'}", NO_SERVER)
+                output = f"Its output: {log.read().strip() or 'none'}"
+                why = output if server is not None else "Another command's server at this port does not answer there."
+                raise Failure(f"the server at {url} did not start. {why}", NO_SERVER)
             time.sleep(0.05)
         try:
             yield server is not None or _is_temporary(running)
@@ -98,8 +100,8 @@ def _locks(url: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     folder.mkdir(0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "belongs to another user", str(folder))
-    where = httpx.URL(url)
-    name = f"{platform.node()}-{where.host.strip('[]').replace(':', '_')}-{where.port or 80}"
+    # One name for localhost, 127.0.0.1 and ::1: they are the same server.
+    name = f"{platform.node()}-{httpx.URL(url).port or 80}"
     with contextlib.ExitStack() as files:
         # NFS refuses a shared lock of a file that cannot be read, and an exclusive one of a file that cannot be written.
         users, running = (
