@@ -24,9 +24,10 @@ from vramscope_server.cli.exit_codes import NO_SERVER
 COMMAND = """
 import sys
 from vramscope_server.cli.local_server import server_at
-with server_at(sys.argv[1], "A test") as stops:
-    print(stops, flush=True)
+with server_at(sys.argv[1], "A test") as used:
+    print(used.is_temporary, flush=True)
     sys.stdin.readline()
+print(used.has_stopped)
 """
 Command = Callable[[str], "subprocess.Popen[str]"]
 
@@ -68,10 +69,17 @@ def test_a_server_outlives_the_command_that_started_it_while_another_uses_it(com
     assert said(first) == "True"
     second = command(url)
     assert said(second) == "True", "it stops with the second one"
-    first.communicate()
+    assert first.communicate()[0] == "False\n"
     assert first.returncode == 0 and answers(url)
-    second.communicate()
-    eventually(lambda: not answers(url), what="the end of the server")
+    assert second.communicate()[0] == "True\n", "it has stopped when the command ends"
+    assert not answers(url)
+
+
+def test_the_command_that_started_a_server_stops_it_if_no_other_uses_it(command: Command) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    only = command(url)
+    assert said(only) == "True" and only.communicate()[0] == "True\n"
+    assert not answers(url)
 
 
 def test_two_commands_at_once_start_one_server_which_ends_with_both(command: Command) -> None:
@@ -119,8 +127,9 @@ def test_without_a_lock_a_server_that_answers_is_used(refusal, tmp_path, monkeyp
     else:
         monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(local_server, "_answers", lambda _: True)
-    with local_server.server_at("http://127.0.0.1:1", "A test") as stops:
-        assert not stops
+    with local_server.server_at("http://127.0.0.1:1", "A test") as used:
+        assert not used.is_temporary
+    assert not used.has_stopped
     monkeypatch.setattr(local_server, "_answers", lambda _: False)
     with pytest.raises(Failure) as caught, local_server.server_at("http://127.0.0.1:1", "A test"):
         pytest.fail("no server answers")

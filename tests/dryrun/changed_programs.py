@@ -155,8 +155,8 @@ def dry_runs_in(folder: Path) -> Iterator[DryRuns]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VRAMSCOPE_DATA_DIR", str(folder))
         address = f"http://127.0.0.1:{free_port()}"
-        with server_at(address, "The test") as started:
-            assert started
+        with server_at(address, "The test") as used:
+            assert used.is_temporary
             yield DryRuns(address, patch)
 
 

@@ -20,7 +20,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VRAMSCOPE_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         address = f"http://127.0.0.1:{free_port()}"
-        with server_at(address, "The test") as started:
-            assert started
+        with server_at(address, "The test") as used:
+            assert used.is_temporary
             patch.undo()
             yield address

@@ -160,6 +160,15 @@ def test_a_run_with_one_element_each_that_fails_changes_nothing(monkeypatch, jud
     assert dryrun.with_fewest_elements(PLAN, CARD, plain) is plain
 
 
+def test_how_to_start_the_server_is_said_if_it_has_stopped(judged):
+    page = "http://127.0.0.1:9000/runs/a"
+    plain: Any = {"peak_step": None, "peak_phase": None, "peak_categories": None, "page": page}
+    found = report.answer(judged(10_000), CARD, PLAN, "2.13.0") | plain
+    assert dict(report._rows(found, server_stopped=False))["run"] == page
+    hint = " (start the server first: vramscope server --port 9000)"
+    assert dict(report._rows(found, server_stopped=True))["run"] == page + hint
+
+
 def test_with_convolutions_what_is_left_is_for_their_workspaces(judged):
     found = report.answer(judged(10_000), CARD, PLAN, "2.13.0") | {"cudnn_operations": 5}
     assert (

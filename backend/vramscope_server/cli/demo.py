@@ -29,7 +29,7 @@ def show(server: str, steps: int) -> int:
         raise Failure("the demo needs PyTorch: pip install torch", BAD_ARGUMENTS)
     url = address(server)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
-    with server_at(url, "The demo") as is_ours:
+    with server_at(url, "The demo") as used:
         print(f"vramscope: this run will appear at {url}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
         run = secrets.token_hex(8)
         status = _train(url, run, steps)
@@ -38,7 +38,7 @@ def show(server: str, steps: int) -> int:
             return CHECK_FAILED
         print(flush=True)
         show_command.show(url, False, run)
-    if is_ours:
+    if used.has_stopped:
         print(f"vramscope: the server has stopped; start it again with: {how_to_start(url)}")
     return 0
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -31,16 +32,26 @@ START_SECONDS: Final = 30
 STOP_SECONDS: Final = 10
 
 
+@dataclass
+class LocalServer:
+    """Server that a command uses."""
+
+    is_temporary: bool = False
+    """Whether it stops with the last command that uses it."""
+    has_stopped: bool = False
+    """Whether it stopped with this command; known when the command has ended its use."""
+
+
 @contextlib.contextmanager
-def server_at(url: str, command: str) -> Iterator[bool]:
-    """Ensure that a server answers until the block ends. Yields True if it stops with the last command that uses it.
+def server_at(url: str, command: str) -> Iterator[LocalServer]:
+    """Ensure that a server answers until the block ends.
 
     Raises client.Failure with code 4. ``command`` is the subject of the error's sentence, such as "the demo".
     """
     if not is_loopback(url):
         if not _answers(url):
             raise Failure(f"no server answers at {url}. {command} can start one on this machine only.", NO_SERVER)
-        yield False
+        yield LocalServer()
         return
     with contextlib.ExitStack() as until_end:
         try:
@@ -49,14 +60,14 @@ def server_at(url: str, command: str) -> Iterator[bool]:
             if not _answers(url):
                 why = f"{fault.filename or tempfile.tempdir}: {fault.strerror}"
                 raise Failure(f"no server answers at {url}, and none can be started ({why})", NO_SERVER) from fault
-            is_temporary = False
+            server = LocalServer()
         else:
-            is_temporary = until_end.enter_context(_shared_server(url, users, running))
-        yield is_temporary
+            server = until_end.enter_context(_shared_server(url, users, running))
+        yield server
 
 
 @contextlib.contextmanager
-def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[bool]:
+def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[LocalServer]:
     """Start a server if none answers, and stop it at the end of the block if no other command uses it."""
     where = httpx.URL(url)
     with tempfile.TemporaryFile("w+") as log:
@@ -79,15 +90,31 @@ def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[b
                 why = output if server is not None else "Another command's server at this port does not answer there."
                 raise Failure(f"the server at {url} did not start. {why}", NO_SERVER)
             time.sleep(0.05)
+        used = LocalServer(server is not None or _is_temporary(running))
         try:
-            yield server is not None or _is_temporary(running)
+            yield used
         finally:
-            if server is not None and _lock(users):
+            is_last = used.is_temporary and _lock(users)
+            if is_last and server is not None:
                 server.terminate()
                 try:
                     server.wait(STOP_SECONDS)
                 except subprocess.TimeoutExpired:
                     server.kill()
+                used.has_stopped = True
+            elif is_last:  # the server ends itself as soon as it can lock the file
+                fcntl.flock(users, fcntl.LOCK_UN)
+                used.has_stopped = _has_ended(running)
+
+
+def _has_ended(running: IO[bytes]) -> bool:
+    """Wait for the end of a server that no command uses. False: another command has begun to use it."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while _is_temporary(running):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def show(
         raise Failure("--try needs one card", BAD_ARGUMENTS)
     libraries = libraries_for(torch)
     url = address(server)
-    with server_at(url, "A dry run") as is_ours:
+    with server_at(url, "A dry run") as used:
         plan = Plan(command, libraries, url, steps, timeout_seconds, assume=assumed, ranks=ranks, as_rank=as_rank)
         if tries:
             attempts = attempt_report.answer(attempt_all(plan, supported[0]), supported[0])
@@ -91,7 +91,7 @@ def show(
     if as_json:
         print_json(answer)
     else:
-        report.print_answer(answer, is_ours)
+        report.print_answer(answer, used.has_stopped)
     return found.exit_code
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, times
+from vramscope_server.cli.client import how_to_start
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.training import Plan, Trial
 from vramscope_server.cli.dryrun.verdict import (
@@ -218,7 +219,8 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
     ):
         yield from ((name if not at else "", text) for at, text in enumerate(texts))
     if found["page"] is not None:
-        yield "run", found["page"] + (" (start the server first: vramscope server)" if server_stopped else "")
+        hint = f" (start the server first: {how_to_start(found['page'])})"
+        yield "run", found["page"] + (hint if server_stopped else "")
 
 
 def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
