@@ -11,7 +11,15 @@ from vramscope.protocol.dry_run import ProcessReport, Read
 from vramscope_server.cli.dryrun import report, several_cards
 from vramscope_server.cli.dryrun.cards import MIB, card_named
 from vramscope_server.cli.dryrun.training import Plan, Trial
-from vramscope_server.cli.dryrun.verdict import CONTEXT_HIGH_BYTES, LARGE_BYTES, NO_STEP, Verdict, assumptions, faults
+from vramscope_server.cli.dryrun.verdict import (
+    CONTEXT_HIGH_BYTES,
+    LARGE_BYTES,
+    NO_STEP,
+    Verdict,
+    assumptions,
+    faults,
+    verdict,
+)
 
 dryrun = import_module("vramscope_server.cli.dryrun")  # the command of this name is a function
 CARD = card_named("l4")
@@ -158,6 +166,23 @@ def test_a_run_with_one_element_each_that_fails_changes_nothing(monkeypatch, jud
     plain = judged(30_000)
     monkeypatch.setattr(dryrun, "train", lambda *_: pytest.fail("its figures are no upper bound"))
     assert dryrun.with_fewest_elements(PLAN, CARD, plain) is plain
+
+
+@pytest.mark.parametrize(
+    "others", [{"cudnn_plans": 8}, {"sparse_products": 1}, {"unstepped": ["Adam"]}, {"short_histories": ["L-BFGS"]}]
+)
+def test_peaks_are_no_upper_bound_if_something_is_left_out(others):
+    run: Any = {"peak_allocated_bytes": 5 * MIB, "peak_reserved_bytes": 6 * MIB, "peak_step": 1, "peak_phase": ""}
+    run |= {"peak_categories": None, "ranks": []}
+
+    def most(**others: Any) -> str:
+        known = {"rank": 0, "world_size": 1, "steps": 3, "cudnn_plans": 0, "reads": [read("largest")]}
+        done = trial(reports=[ProcessReport(**known | others)], run=run)
+        found = report.answer(verdict("fits", done, [done], CARD), CARD, PLAN, "2.13.0")
+        return dict(report._rows(found, server_stopped=False))["peak allocated"]
+
+    assert most() == "at most 5.00 MiB in step 1"
+    assert most(**others) == "5.00 MiB in step 1"
 
 
 def test_how_to_start_the_server_is_said_if_it_has_stopped(judged):

@@ -93,7 +93,7 @@ class DryRunAnswer(TypedDict):
     peak_allocated_low_bytes: int | None
     """With masks that select one element; null if that was not run."""
     is_upper_bound: bool
-    """Whether the peaks are those of masks that select every element."""
+    """Whether masks selected every element, and nothing was left out that needs more."""
     ranks: list[RankPeaks]
     reads: list[ReadRow]
     run_id: str

@@ -147,9 +147,15 @@ def unread(trial: Trial) -> list[str]:
     return sorted(set.intersection(*lines)) if lines else []
 
 
+def selections_of(trial: Trial) -> list[Read]:
+    """Return the reads whose result may be smaller on a real card than it was here."""
+    return [read for read in reads_of(trial) if read.kind == "largest"]
+
+
 def is_upper_bound(trial: Trial) -> bool:
-    """Whether a result may be smaller on a real card than it was here."""
-    return any(read.kind == "largest" for read in reads_of(trial))
+    """Whether the peaks can be smaller on a real card, and not larger: nothing else was assumed or left out."""
+    selections = selections_of(trial)
+    return bool(selections) and len(assumptions(trial)) == len(selections) and not runs_convolutions(trial)
 
 
 def reads_of(trial: Trial) -> list[Read]:
@@ -234,8 +240,8 @@ def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, w
     """Combine an answer with the doubts about the trials that it rests on. ``why`` explains it."""
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
     bound_by = None
-    if answer != "fits" and is_upper_bound(shown):
-        place = next(place_of(read) for read in reads_of(shown) if read.kind == "largest")
+    if answer != "fits" and (selections := selections_of(shown)):
+        place = place_of(selections[0])
         bound_by = None if doubts else place
         doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
