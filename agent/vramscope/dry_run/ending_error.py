@@ -31,8 +31,11 @@ def ending_error() -> str | None:
 
 
 def write_report(folder: Path, report: ProcessReport) -> None:
-    """Write the report of this process into the folder of the dry run."""
-    (folder / f"rank-{report.rank}-{os.getpid()}.json").write_bytes(msgspec.json.encode(report))
+    """Write the report of this process into the folder of the dry run. A process that is killed meanwhile leaves none in part."""
+    path = folder / f"rank-{report.rank}-{os.getpid()}.json"
+    written = path.with_suffix(".new")
+    written.write_bytes(msgspec.json.encode(report))
+    written.replace(path)
 
 
 @guarded("the error of a process without PyTorch")

@@ -79,7 +79,10 @@ class DryRunProcess(StepListener):
             and self._steps < MOST_TIMES_STEPS * self._last
             and optimizers.one_steps_rarely(self._last)
         )
-        if self._steps < self._last or waits:
+        if self._steps < self._last:
+            return
+        if waits:
+            self.write(is_last=False)  # if the time ends before the optimizer steps, this is the answer
             return
         if not self._is_ended:
             self._is_ended = True
@@ -91,8 +94,8 @@ class DryRunProcess(StepListener):
         raise SystemExit(0)
 
     @guarded("the report of the dry run")
-    def write(self) -> None:
-        """Write the report, unless this process did nothing on the device."""
+    def write(self, is_last: bool = True) -> None:
+        """Write the report, unless this process did nothing on the device. The last one replaces those before."""
         reads = self._log.reads()
         error = ending_error()
         if not self._steps and not reads and not self._log.refused and error is None:
@@ -115,7 +118,7 @@ class DryRunProcess(StepListener):
             unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
             reads=reads,
-            changes=[change.outcome() for change in self._changes],
+            changes=[change.outcome() for change in self._changes] if is_last else [],
         )
         write_report(self._folder, report)
 

@@ -152,7 +152,7 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
             late = True
         finally:
             _end_all(training)
-        reports = _reports(Path(folder))
+        written = _reports(Path(folder))
         if plan.is_variant and training.returncode:
             kept.seek(max(0, kept.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
             print(kept.read().decode(errors="replace"), file=sys.stderr, flush=True)
@@ -160,12 +160,14 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         run: RunAnswer | None = ask(plan.server, f"/runs/{run_id}")
     except Failure:
         run = None
+    reports = _best_of_each_rank(written)
     end: TrialEnd = "ended" if training.returncode == 0 else "failed"
     if late:
-        end = "late"
-    elif any(report.waits_at for report in reports):
+        reports = _known_at_end(reports, run)
+        end = "ended" if _have_done_all(plan, reports) else "late"
+    if end != "late" and any(report.waits_at for report in reports):
         end = "waits"
-    elif run is not None and run["out_of_memory_count"]:
+    elif end != "late" and run is not None and run["out_of_memory_count"]:
         end = "out of memory"
     return Trial(
         total_bytes,
@@ -174,9 +176,9 @@ def train(plan: Plan, card: Card, total_bytes: int, context_bytes: int) -> Trial
         run_id,
         training.returncode,
         end,
-        _best_of_each_rank(reports),
+        reports,
         run,
-        _most_of_one_rank(reports),
+        _most_of_one_rank(written),
     )
 
 
@@ -267,3 +269,17 @@ def _best_of_each_rank(reports: Sequence[ProcessReport]) -> list[ProcessReport]:
         if report.rank not in best or report.steps > best[report.rank].steps:
             best[report.rank] = report
     return [best[rank] for rank in sorted(best)]
+
+
+def _known_at_end(reports: Sequence[ProcessReport], run: RunAnswer | None) -> list[ProcessReport]:
+    """Return the reports without the steps whose peaks a process did not send before it was ended."""
+    sent = 0 if run is None else run["steps"] or 0
+    return [msgspec.structs.replace(report, steps=min(report.steps, sent)) for report in reports]
+
+
+def _have_done_all(plan: Plan, reports: Sequence[ProcessReport]) -> bool:
+    """Whether each rank made the requested steps, and went on for an optimizer that steps rarely, or did not end."""
+    ranks = max((1 if report.is_alone else report.world_size for report in reports), default=1)
+    return len(reports) >= ranks and all(
+        report.steps >= plan.steps and (report.changes or not plan.changes) for report in reports
+    )

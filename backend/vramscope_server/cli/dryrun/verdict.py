@@ -71,7 +71,9 @@ class Verdict:
 def faults(trial: Trial) -> list[str]:
     """Return why nothing can be concluded from a trial."""
     found = [report.refused for report in trial.reports if report.refused and trial.end == "failed"]
-    if trial.end == "late":
+    if trial.end == "late" and trial.steps >= trial.asked:
+        found.append("not every process had ended when the time was over (--timeout)")
+    elif trial.end == "late":
         found.append(f"{count(trial.steps)} of {count(trial.asked)} steps had ended when the time was over (--timeout)")
     elif trial.end == "waits":
         place = next(report.waits_at for report in trial.reports if report.waits_at)
