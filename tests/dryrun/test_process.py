@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from vramscope.dry_run import collectives, optimizers, process
+from vramscope.dry_run import collectives, ending_error, optimizers, process
 from vramscope.protocol.dry_run import FOLDER_VARIABLE, ProcessReport
 from vramscope_server.cli.dryrun import training
 from vramscope_server.cli.dryrun.cards import card_named
@@ -84,3 +85,21 @@ def test_a_training_that_was_ended_too_early_gives_no_answer(tried, reports, kno
 
 def test_running_out_of_memory_later_is_no_answer_that_it_fits(tried):
     assert tried(report(), status=-15, is_late=True, out_of_memory_count=1).end == "out of memory"
+
+
+def test_a_report_without_pytorch_replaces_none_of_the_training(tried):
+    """A program that starts the training ends with an error of its own."""
+    starter = report(steps=0, has_torch=False, error="RuntimeError: the child failed")
+    stuck = report(steps=0, waits_at="train.py:9")
+    for reports in ((starter, stuck), (stuck, starter)):
+        trial = tried(*reports, status=1)
+        assert (trial.end, faults(trial)) == ("waits", ["train.py:9 waits in a loop for a value that is not computed"])
+    assert faults(tried(starter, status=1))[0].startswith("the script failed with RuntimeError: the child failed")
+
+
+def test_a_process_without_pytorch_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "last_value", ValueError("no such file"), raising=False)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    ending_error.report_alone()
+    (made,) = (msgspec.json.decode(path.read_bytes(), type=ProcessReport) for path in tmp_path.iterdir())
+    assert (made.has_torch, made.error) == (False, "ValueError: no such file")

@@ -43,5 +43,13 @@ def report_alone() -> None:
     """Report the exception of a process whose part of the dry run never began: an import failed before that of PyTorch."""
     if (error := ending_error()) is not None:
         job = job_rank()
-        one = ProcessReport(rank=job.rank, world_size=job.world_size, steps=0, error=error, cudnn_plans=0, reads=[])
-        write_report(Path(os.environ[FOLDER_VARIABLE]), one)
+        report = ProcessReport(
+            rank=job.rank,
+            world_size=job.world_size,
+            steps=0,
+            has_torch=False,
+            error=error,
+            cudnn_plans=0,
+            reads=[],
+        )
+        write_report(Path(os.environ[FOLDER_VARIABLE]), report)

@@ -95,6 +95,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Line of a loop that read the device so often that the process was ended."""
     refused: str | None = None
     """What the program asked for that cannot be emulated, as a sentence."""
+    has_torch: bool = True
+    """Whether the process imported PyTorch."""
     error: str | None = None
     """Exception that ended the program: its class and the first line of its message."""
     unstepped: list[str] = []

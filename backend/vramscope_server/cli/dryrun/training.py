@@ -263,12 +263,20 @@ def _most_of_one_rank(reports: Sequence[ProcessReport]) -> int:
 
 
 def _best_of_each_rank(reports: Sequence[ProcessReport]) -> list[ProcessReport]:
-    """Return the report of each rank; of several processes with one rank, that of the process that trained."""
+    """Return the report of each rank; of several processes with one rank, that of the process that trained.
+
+    A process without PyTorch, such as one that starts the training, reports its own error only.
+    """
     best: dict[int, ProcessReport] = {}
     for report in reports:
-        if report.rank not in best or report.steps > best[report.rank].steps:
+        other = best.get(report.rank)
+        if other is None or _rating(report) > _rating(other):
             best[report.rank] = report
     return [best[rank] for rank in sorted(best)]
+
+
+def _rating(report: ProcessReport) -> tuple[bool, int, bool]:
+    return report.has_torch, report.steps, report.waits_at is not None
 
 
 def _known_at_end(reports: Sequence[ProcessReport], run: RunAnswer | None) -> list[ProcessReport]:
