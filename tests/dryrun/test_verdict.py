@@ -113,6 +113,14 @@ def test_what_is_assumed_is_named_in_the_first_line(judged):
     assert report.headline(found).endswith(assumed)
 
 
+def test_each_condition_of_a_line_is_assumed(judged):
+    first, second = read("branch", expression="a.any()"), read("branch", expression="b.any()", assumed="False")
+    assert judged(10_000, first, second, first).assumptions == [
+        "`a.any()` at train.py:7 is taken as True",
+        "`b.any()` at train.py:7 is taken as False",
+    ]
+
+
 @pytest.mark.parametrize("kind", ["number", "check", "copy", "print"])
 def test_what_decides_nothing_is_not_in_the_first_line(judged, kind):
     found = report.answer(judged(10_000, read(kind)), CARD, PLAN, "2.13.0")

@@ -161,11 +161,11 @@ def is_upper_bound(trial: Trial) -> bool:
 
 
 def reads_of(trial: Trial) -> list[Read]:
-    """Return the reads of all ranks, without repetition."""
-    found: dict[tuple[str, str], Read] = {}
+    """Return the reads of all ranks, without repetition. One line may decide several conditions."""
+    found: dict[tuple[str, ...], Read] = {}
     for report in trial.reports:
         for read in report.reads:
-            found.setdefault((place_of(read), read.kind), read)
+            found.setdefault((place_of(read), read.kind, read.expression, read.assumed), read)
     return list(found.values())
 
 
