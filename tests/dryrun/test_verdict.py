@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -139,32 +140,68 @@ def test_an_upper_bound_that_does_not_fit_is_none(judged, needed_mib):
     assert "may fit if fewer are" in verdict.reasons[0]
 
 
+def selected(line: int = 7, assumed: str = "every element", operation: str = "nonzero", **others: Any) -> Read:
+    return read("largest", line=line, assumed=assumed, operation=operation, **others)
+
+
+@pytest.fixture
+def compared(monkeypatch, judged):
+    """``compared(needed MiB, reads...)``: the verdict if a training of 30,000 MiB needs that much with one element each."""
+
+    def compare(fewest_mib: int, *reads: Read, in_fewest: Sequence[Read] = (), end: str = "ended") -> Verdict:
+        def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
+            assert plan.selects_fewest and total_bytes == LARGE_BYTES
+            few = [selected(one.line, "one element") for one in reads]
+            one = ProcessReport(rank=0, world_size=1, steps=3, cudnn_plans=0, reads=[*few, *in_fewest])
+            run: Any = {"peak_allocated_bytes": fewest_mib * MIB, "peak_reserved_bytes": fewest_mib * MIB}
+            return trial(reports=[one], run=run, end=end)
+
+        everything = judged(30_001, *reads)
+        monkeypatch.setattr(dryrun, "train", train)
+        return dryrun.with_fewest_elements(PLAN, CARD, everything)
+
+    return compare
+
+
+HINT = "if train.py:7 distributes rows to experts, --assume train.py:7=balanced gives one figure"
+
+
 @pytest.mark.parametrize(
-    ("fewest_mib", "answer", "reason"),
+    ("reads", "where", "hints"),
     [
-        (
-            2_000,
-            "not trustworthy",
-            "its tensors need 29.3 GiB if every element is selected at train.py:7, and 1.95 GiB if one is",
-        ),
-        (25_000, "does not fit", "its tensors need 24.4 GiB if one element is selected at train.py:7, and more else"),
+        ([selected()], "train.py:7", [HINT]),
+        ([selected(), selected(9)], "each mask", []),
+        ([selected(operation="coalesce")], "train.py:7", []),
+        ([selected(via="package/experts.py:3")], "train.py:7 (package/experts.py:3)", []),
     ],
 )
-def test_an_upper_bound_that_does_not_fit_is_compared_with_one_element_each(
-    monkeypatch, judged, fewest_mib, answer, reason
-):
-    everything = judged(30_001, read("largest", assumed="every element"))
-
-    def train(plan: Plan, card: Any, total_bytes: int, context_bytes: int) -> Trial:
-        assert plan.selects_fewest and total_bytes == LARGE_BYTES
-        return trial(run={"peak_allocated_bytes": fewest_mib * MIB, "peak_reserved_bytes": fewest_mib * MIB})
-
-    monkeypatch.setattr(dryrun, "train", train)
-    verdict = dryrun.with_fewest_elements(PLAN, CARD, everything)
-    assert (verdict.answer, verdict.reasons[0]) == (answer, reason)
+def test_an_upper_bound_that_does_not_fit_is_compared_with_one_element_each(compared, reads, where, hints):
+    verdict = compared(2_000, *reads)
+    why = f"its tensors need 29.3 GiB if every element is selected at {where}, and 1.95 GiB if one is"
+    assert (verdict.answer, verdict.reasons) == ("not trustworthy", [why, *hints])
     found = report.answer(verdict, CARD, PLAN, "2.13.0")
-    assert (found["peak_allocated_low_bytes"], found["is_upper_bound"]) == (fewest_mib * MIB, True)
-    assert reason in report.headline(found)
+    assert (found["peak_allocated_low_bytes"], found["is_upper_bound"]) == (2_000 * MIB, True)
+    assert why in report.headline(found)
+
+
+def test_what_does_not_fit_with_one_element_each_does_not_fit(compared):
+    """The first line has the assumptions of that run, and not those of the upper bound."""
+    found = report.answer(compared(25_000, selected(), selected(9)), CARD, PLAN, "2.13.0")
+    assert (found["peak_allocated_low_bytes"], found["is_upper_bound"]) == (25_000 * MIB, True)
+    assert report.headline(found) == (
+        "does not fit on NVIDIA L4 (22.0 GiB): its tensors need 24.4 GiB if one element is selected at each mask; "
+        "assumed that train.py:7 selects one element (and 1 more, below)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fewest_mib", "others"),
+    [(2_000, {"in_fewest": [read("length")]}), (31_000, {}), (25_000, {"end": "out of memory"})],
+)
+def test_a_run_with_one_element_each_that_cannot_be_compared_changes_nothing(compared, fewest_mib, others):
+    verdict = compared(fewest_mib, selected(), **others)
+    assert (verdict.answer, verdict.fewest) == ("not trustworthy", None)
+    assert verdict.reasons == ["it does not fit if every element is selected at train.py:7, and may fit if fewer are"]
 
 
 def test_a_run_with_one_element_each_that_fails_changes_nothing(monkeypatch, judged):

@@ -28,7 +28,7 @@ ASSUMED: Final[Mapping[str, str]] = {
     "branch": "is taken as {}",
     "used_number": "reads {}",
     "used_copy": "copies {}",
-    "largest": "selects {} (an upper bound)",
+    "largest": "selects {}",
     "balanced": "sends {} (balanced)",
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
@@ -59,7 +59,7 @@ class Verdict:
     large: Trial | None = None
     """The trial with the largest workspaces of cuDNN; None if no convolution ran, or the answer does not depend on it."""
     bound_by: str | None = None
-    """The line whose selection of every element is the only reason not to trust the figures; None if there is no such line."""
+    """Where a selection of every element is the only reason not to trust the figures: a line, or "each mask"."""
     fewest: Trial | None = None
     """The trial in which masks select one element; None if it did not run to its end."""
 
@@ -126,11 +126,7 @@ def assumptions(trial: Trial) -> list[str]:
     return [
         *dict.fromkeys(text for report in trial.reports for text in report.short_histories),
         *(f"{name} takes its first step later, and its state is not in the peaks" for name in unstepped),
-        *(
-            f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
-            for read in reads_of(trial)
-            if read.kind in ASSUMED
-        ),
+        *(_assumption(read) for read in reads_of(trial) if read.kind in ASSUMED),
         *(
             f"{count(report.world_size - 1)} other ranks are not run, and NCCL's buffers are not counted"
             for report in trial.reports
@@ -141,6 +137,11 @@ def assumptions(trial: Trial) -> list[str]:
         *([SPARSE] if any(one.sparse_products for one in trial.reports) else []),
         *([PLAIN_RECURRENT] if any(one.plain_recurrent_calls for one in trial.reports) else []),
     ]
+
+
+def _assumption(read: Read) -> str:
+    bound = " (an upper bound)" if (read.kind, read.assumed) == ("largest", "every element") else ""
+    return f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}{bound}"
 
 
 def unread(trial: Trial) -> list[str]:
@@ -226,16 +227,18 @@ def with_workspaces(found: Verdict, large: Trial, card: Card) -> Verdict:
 
 def with_fewest(found: Verdict, fewest: Trial, card: Card) -> Verdict:
     """Take into account what the training needs if masks select one element. A trial that failed says nothing."""
-    least = peak_allocated(fewest)
-    if fewest.end != "ended" or not fewest.steps or not least:
+    least, most = peak_allocated(fewest), peak_allocated(found.trial)
+    if fewest.end != "ended" or faults(fewest) or least is None or most is None or least > most:
         return found
     if is_certainly_too_large(card, fewest):
-        why = f"its tensors need {amount(least)} if one element is selected at {found.bound_by}, and more else"
-        return replace(found, answer="does not fit", reasons=[why], fewest=fewest)
-    most = amount(peak_allocated(found.trial))
-    why = f"its tensors need {most} if every element is selected at {found.bound_by}, and {amount(least)} if one is"
+        why = f"its tensors need {amount(least)} if one element is selected at {found.bound_by}"
+        return replace(found, answer="does not fit", reasons=[why], assumptions=assumptions(fewest), fewest=fewest)
+    why = f"its tensors need {amount(most)} if every element is selected at {found.bound_by}, and {amount(least)} if one is"
+    selections = selections_of(found.trial)
+    if len(selections) > 1 or selections[0].operation != "nonzero" or " " in place_of(selections[0]):
+        return replace(found, reasons=[why], fewest=fewest)
     hint = f"if {found.bound_by} distributes rows to experts, --assume {found.bound_by}=balanced gives one figure"
-    return replace(found, reasons=[why, hint] if " " not in str(found.bound_by) else [why], fewest=fewest)
+    return replace(found, reasons=[why, hint], fewest=fewest)
 
 
 def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, why: str = "") -> Verdict:
@@ -243,7 +246,7 @@ def verdict(answer: Answer, shown: Trial, trials: Iterable[Trial], card: Card, w
     doubts = list(dict.fromkeys(fault for trial in trials for fault in faults(trial)))
     bound_by = None
     if answer != "fits" and (selections := selections_of(shown)):
-        place = place_of(selections[0])
+        place = "each mask" if len(selections) > 1 else place_of(selections[0])
         bound_by = None if doubts else place
         doubts.append(f"it does not fit if every element is selected at {place}, and may fit if fewer are")
     reasons = list(doubts)
