@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import runpy
 import struct
+from dataclasses import replace
 
 import pytest
 
 from vramscope.dry_run import number_types
-from vramscope.dry_run.read_log import ReadLog
+from vramscope.dry_run.read_log import ReadLog, ReadPlace
 from vramscope.protocol.assumed_value import AssumedValue, parse
 
 
@@ -52,6 +53,16 @@ def test_bits_are_those_of_the_type_or_nothing():
         assert AssumedValue("a.py", 1, value).bits(size, is_float) is None, (value, size, is_float)
     for value, size, is_float in ((1e300, 4, True), (10**400, 8, True), (10**400, 8, False), (1e300, 8, False)):
         assert AssumedValue("a.py", 1, value).bits(size, is_float) is None, "a number that is too large"
+
+
+def test_a_value_is_for_the_line_of_a_package_that_reads():
+    log = ReadLog([parse("package/model.py:3=512")])
+    place = ReadPlace("length", "item", "/home/me/train.py", 7, "main", "package/model.py:3", "0")
+    assert log._given(place, 8) == 512
+    assert log._given(replace(place, via="package/model.py:4"), 8) is None
+    assert log._given(replace(place, via=None), 8) is None
+    assert [(one.kind, one.assumed) for one in log.reads()] == [("used_number", "512 (--assume)")]
+    assert log.unread == []
 
 
 @pytest.mark.gpu

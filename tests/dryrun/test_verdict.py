@@ -83,6 +83,11 @@ def test_a_training_that_only_the_smallest_context_leaves_room_for_is_too_close(
     [
         ([read("shape", operation="_unique2")], "train.py:7: the size of the result of _unique2 depends on data"),
         ([read("length")], "train.py:7 reads a length, which is 0 here: set it with --assume train.py:7=VALUE"),
+        (
+            [read("length", via="package/model.py:3")],
+            "train.py:7 (package/model.py:3) reads a length, which is 0 here: set it with --assume package/model.py:3=VALUE",
+        ),
+        ([read("length", file=None, line=None)], "the backward pass reads a length, which is 0 here"),
         ([read("shape", file=None, line=None)], "the backward pass: the size of the result of item depends on data"),
     ],
 )

@@ -193,7 +193,7 @@ class ReadLog:
         if place.kind == "shape":
             return None
         for one in self._assumed:
-            if one.is_for(place.file, place.line) and not one.is_balanced:
+            if not one.is_balanced and _is_for(one, place):
                 bits = one.bits(size_bytes, number_types.reads_float() is True)
                 if bits is not None:
                     self._read_assumed.add(one)
@@ -204,9 +204,7 @@ class ReadLog:
 
     def _balanced(self, place: ReadPlace) -> AssumedValue | None:
         """Return the assumption that this line distributes rows equally, if there is one."""
-        via = (place.via or "").rpartition(":")
-        places = [(place.file, place.line), (via[0], int(via[2]) if via[2].isdecimal() else None)]
-        return next((one for one in self._assumed if one.is_balanced and any(one.is_for(*at) for at in places)), None)
+        return next((one for one in self._assumed if one.is_balanced and _is_for(one, place)), None)
 
     def _count_balanced(self, place: ReadPlace, one: AssumedValue, found: routing.Routing) -> None:
         self._read_assumed.add(one)
@@ -275,6 +273,12 @@ class ReadLog:
         if count == MOST_READS and self.waits_at is None:
             self.waits_at = place.via or f"{Path(place.file or '').name}:{place.line}"
             self._on_stuck()
+
+
+def _is_for(one: AssumedValue, place: ReadPlace) -> bool:
+    """Whether an assumption is for this read: for the user's line, or for that of an installed package which reads."""
+    file, _, line = (place.via or "").rpartition(":")
+    return one.is_for(place.file, place.line) or (line.isdecimal() and one.is_for(file, int(line)))
 
 
 def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:

@@ -92,9 +92,9 @@ def faults(trial: Trial) -> list[str]:
         if read.kind == "shape":
             found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
         elif read.kind == "length":
-            found.append(
-                f"{place_of(read)} reads a length, which is 0 here: set it with --assume {_line_of(read)}=VALUE"
-            )
+            line = _line_of(read)
+            hint = f": set it with --assume {line}=VALUE" if line is not None else ""
+            found.append(f"{place_of(read)} reads a length, which is 0 here{hint}")
     return found
 
 
@@ -177,10 +177,11 @@ def place_of(read: Read) -> str:
     return f"{parts[0]} ({parts[1]})" if len(parts) == 2 else parts[0] if parts else "the backward pass"
 
 
-def _line_of(read: Read) -> str:
-    """Format the innermost line of a read outside PyTorch, as ``--assume`` takes it."""
+def _line_of(read: Read) -> str | None:
+    """Format the line that reads, as ``--assume`` takes it. The user's line may cause other reads, too."""
     own = None if read.file is None else f"{read.file.rpartition('/')[2]}:{read.line}"
-    return own or str(read.via)
+    line = read.via or own
+    return line if line is not None and " " not in line else None
 
 
 def _subject_of(read: Read) -> str:
