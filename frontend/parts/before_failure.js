@@ -101,9 +101,10 @@ export class BeforeFailure {
 
   draw(run, { rows, hosts, last, before }) {
     const failed = run.state === "failed";
-    const after = (failed ? run.ended_seconds : run.last_seen_seconds) - last.time_seconds;
+    // Only the end of all ranks is known, and of a lost run only when its data arrived, by another clock.
+    const after = failed && isKnown(run.ended_seconds) ? run.ended_seconds - last.time_seconds : -1;
     const title = failed ? "What changed before it failed" : "What changed before the signal was lost";
-    const ended = `step ${count(last.step)} ended ${seconds(after)} before ${failed ? "the error" : "the last signal"}`;
+    const ended = `step ${count(last.step)} ended ${seconds(after)} before the end of the run`;
     this.element.hidden = false;
     fill(
       this.element,

@@ -528,6 +528,25 @@ def test_a_device_is_named_without_its_maker_and_an_emulated_one_is_called_so(
     assert shown == words
 
 
+def drawn_before_failure(loaded: Any, run: dict[str, Any], last: dict[str, Any]) -> str:
+    text: str = loaded.evaluate(
+        "async ([run, last]) => { const { BeforeFailure, compared } = await import('vramscope/parts/before_failure.js');"
+        " const rows = [compared('peak allocated', [1, 1, 1, 1, 1, 9], String)];"
+        " const card = new BeforeFailure(); card.draw(run, { rows, hosts: [], last, before: 5 });"
+        " return card.element.textContent; }",
+        [run, last],
+    )
+    return text
+
+
+def test_the_time_since_the_last_step_is_that_to_the_end_of_the_run_or_unknown(loaded: Any) -> None:
+    last = {"step": 50, "time_seconds": 100.0}
+    failed = drawn_before_failure(loaded, {"state": "failed", "ended_seconds": 110.0}, last)
+    assert "step 50 ended 10.0 s before the end of the run" in failed
+    lost = drawn_before_failure(loaded, {"state": "lost", "last_seen_seconds": 110.0, "ended_seconds": None}, last)
+    assert "What changed before the signal was lost" in lost and "step 50 ended" not in lost
+
+
 @pytest.mark.parametrize("kind", ["bar", "line", "band", "edge", "marker"])
 def test_a_legends_swatch_scrolls_with_its_legend(loaded: Any, kind: str) -> None:
     """A bar's once bore the class of the bar at the top of the page, and lay upon it."""

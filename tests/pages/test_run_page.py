@@ -184,7 +184,7 @@ def test_a_failed_run_says_what_changed_before(page: Any, own_server: Any) -> No
         else:
             assert marked == ["memory of the process (RSS)"]
             assert said.startswith("At the end, memory of the process (RSS) was higher than before: 15"), said
-        assert re.search(r"step 30 ended .* before the error", card.locator("header").inner_text())
+        assert re.search(r"step 30 ended .* before the end of the run", card.locator("header").inner_text())
         assert "29 steps before" in card.inner_text()
     page.goto(f"{server.url}/runs/{past_run(server, 'finished')}")
     drawn(page, "stack")
