@@ -150,7 +150,7 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     forwards: Whole = 0
     """Consecutive forward passes of one model since the last backward."""
     no_graph_yet: bool = False
-    """Autograd had recorded no operation on the thread that requested the memory: no forward pass with gradients had begun."""
+    """Autograd had recorded no operation on the thread that requested the memory."""
     evaluates: bool = False
     """The model was in evaluation mode, after a step of training, with gradients on."""
     thread: Text | None = None
