@@ -46,6 +46,12 @@ export function compared(name, values, text, falls = false) {
   return { name, last, low, high, middle: median(before), text, standsOut: apart > APART, isHigher: odd || last > high };
 }
 
+/** Number of steps of a row, which may be a group of several. */
+const stepsOf = ({ step, first_step: first }) => (isKnown(first) ? step - first + 1 : 1);
+
+const stepWords = ({ step, first_step: first }) =>
+  isKnown(first) && first < step ? `steps ${count(first)} to ${count(step)}` : `step ${count(step)}`;
+
 /** What stands out, in words: "step time was higher than before: 1.90 s instead of 340 ms to 360 ms". "" if nothing. */
 const oddities = (rows) =>
   rows
@@ -61,7 +67,7 @@ const oddities = (rows) =>
 function summary(rows, hosts, last) {
   const [ofStep, ofHost] = [oddities(rows), oddities(hosts)];
   if (!ofStep && !ofHost) return `No value was more than ${APART * 100} % beyond its range before.`;
-  return [ofStep && `In step ${count(last)}, ${ofStep}.`, ofHost && `At the end, ${ofHost}.`].filter(Boolean).join(" ");
+  return [ofStep && `In ${stepWords(last)}, ${ofStep}.`, ofHost && `At the end, ${ofHost}.`].filter(Boolean).join(" ");
 }
 
 /** Card for a run that failed or was lost. Hidden for others, and for those with too few steps. */
@@ -96,7 +102,8 @@ export class BeforeFailure {
       loss && compared(lossName(loss, steps.at(-1)), valuesOf(loss, run.loss.name), number, true),
     ].filter(Boolean);
     const hosts = OF_HOST.map(([name, field, text]) => compared(name, valuesOf(host, field), text)).filter(Boolean);
-    if (rows.length) this.draw(run, { rows, hosts, last: steps.at(-1), before: steps.length - 1 });
+    const before = steps.slice(0, -1).reduce((sum, step) => sum + stepsOf(step), 0);
+    if (rows.length) this.draw(run, { rows, hosts, last: steps.at(-1), before });
   }
 
   draw(run, { rows, hosts, last, before }) {
@@ -109,11 +116,11 @@ export class BeforeFailure {
     fill(
       this.element,
       h("header", {}, h("h2", {}, title), isKnown(last.time_seconds) && after >= 0 && h("span", { class: "muted" }, ended)),
-      h("p", { class: "pad" }, summary(rows, hosts, last.step)),
+      h("p", { class: "pad" }, summary(rows, hosts, last)),
       h(
         "div",
         { class: "before-tables" },
-        table(rows, `${stepCount(before)} before`, `step ${count(last.step)}`),
+        table(rows, `${stepCount(before)} before`, stepWords(last)),
         hosts.length > 0 && table(hosts, `last ${SAMPLES_SECONDS} s`, "last sample"),
       ),
     );

@@ -191,6 +191,25 @@ def test_a_failed_run_says_what_changed_before(page: Any, own_server: Any) -> No
     assert not card.is_visible(), "only for runs that failed or were lost"
 
 
+def test_a_group_of_steps_before_a_failure_is_named_and_counted_as_such(page: Any, own_server: Any) -> None:
+    server = own_server()
+    rank = sender.Rank(server.url, sender.Training(name="short steps", run="fa11ed0000000010"), start=time.time() - 60)
+    rank.post(rank.attached())
+    samples, steps = rank.make(12)
+    steps["step"] = 10 * steps["step"]
+    steps["first_step"] = steps["step"] - 9
+    steps["peak_allocated_bytes"][-1] *= 3
+    rank.post(*rank.blocks(samples, steps))
+    rank.finish("failed", ("RuntimeError", "expected scalar type Half"))
+    rank.client.close()
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    card = page.locator(".before-failure")
+    card.wait_for()
+    assert card.locator("p").inner_text().startswith("In steps 111 to 120, peak allocated was higher than before")
+    heads = card.locator("th[scope=col]").all_inner_texts()
+    assert [head.lower() for head in heads[:2]] == ["100 steps before", "steps 111 to 120"]
+
+
 def past_run(server: Any, state: str) -> str:
     return sender.past(server.url, sender.Training(name="ended"), hours=1, steps=30, state=state).run
 
