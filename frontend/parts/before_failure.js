@@ -86,11 +86,13 @@ export class BeforeFailure {
   async fetch(run, place, key) {
     const where = { rank: place.rank, device: place.device };
     const of = { ...where, points: POINTS };
+    const ofSteps = OF_STEPS.filter(([, field]) => field !== "seconds" || !place.emulated);
+    const hasLoss = run.loss && !place.emulated; // an emulated GPU computes nothing
     const first = Math.max(1, run.steps - STEPS);
     const end = run.window?.last_seconds;
     const ask = [
       api.steps(run.run_id, { ...where, from: first }),
-      run.loss && api.series(run.run_id, { ...of, stream: "scalars", names: run.loss.name, x: "step", from: first }),
+      hasLoss && api.series(run.run_id, { ...of, stream: "scalars", names: run.loss.name, x: "step", from: first }),
       isKnown(end) &&
         api.series(run.run_id, { ...of, names: OF_HOST.map(([, field]) => field).join(), from: end - SAMPLES_SECONDS }),
     ];
@@ -98,7 +100,7 @@ export class BeforeFailure {
     if (key !== this.key || !steps?.length) return;
     const valuesOf = (answer, field) => answer?.series[field]?.value ?? answer?.series[field]?.mean ?? [];
     const rows = [
-      ...OF_STEPS.map(([name, field, text]) => compared(name, steps.map((step) => step[field]), text)),
+      ...ofSteps.map(([name, field, text]) => compared(name, steps.map((step) => step[field]), text)),
       loss && compared(lossName(loss, steps.at(-1)), valuesOf(loss, run.loss.name), number, true),
     ].filter(Boolean);
     const hosts = OF_HOST.map(([name, field, text]) => compared(name, valuesOf(host, field), text)).filter(Boolean);

@@ -210,6 +210,32 @@ def test_a_group_of_steps_before_a_failure_is_named_and_counted_as_such(page: An
     assert [head.lower() for head in heads[:2]] == ["100 steps before", "steps 111 to 120"]
 
 
+@pytest.mark.parametrize(("gpu", "shown"), [("NVIDIA A100", True), ("emulated A100", False)])
+def test_times_and_losses_of_an_emulated_gpu_are_left_out_before_a_failure(
+    page: Any, own_server: Any, gpu: str, shown: bool
+) -> None:
+    server = own_server()
+    training = sender.Training(name="emulated", run=f"fa11ed000000002{shown:d}", gpu=gpu)
+    rank = sender.Rank(server.url, training, start=time.time() - 60)
+    rank.post(rank.attached())
+    samples, steps = rank.make(12)
+    rank.post(*rank.blocks(samples, steps))
+    of_losses = wire_messages.Scalars(
+        rows=12,
+        time_ns=np.asarray(steps["time_ns"], "<i8").tobytes(),
+        step=np.arange(1, 13).astype("<i8").tobytes(),
+        columns={"loss": np.linspace(2, 1, 12).astype("<f8").tobytes()},
+    )
+    rank.post(scalars=[of_losses])
+    rank.finish("failed", ("RuntimeError", "expected scalar type Half"))
+    rank.client.close()
+    page.goto(f"{server.url}/runs/{training.run}")
+    page.locator(".before-failure").wait_for()
+    rows = [row.get_attribute("data-changed") for row in page.locator(".before-failure [data-changed]").all()]
+    assert "peak allocated" in rows
+    assert [name in rows for name in ("step time", "loss")] == [shown, shown]
+
+
 def past_run(server: Any, state: str) -> str:
     return sender.past(server.url, sender.Training(name="ended"), hours=1, steps=30, state=state).run
 
