@@ -29,7 +29,7 @@ PAGES = [
 @pytest.mark.parametrize("path", PAGES)
 def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, server: Any, path: str) -> None:
     page.goto(server.url + path)
-    page.locator("main .card").first.wait_for()
+    page.locator("main .card:visible").first.wait_for()
     assert_legible(page)
 
 
@@ -402,7 +402,7 @@ def test_a_full_disk_is_said_on_every_page_as_long_as_it_is(context: Any, own_se
             rank.post(*noise)
     for page in (run, runs):
         eventually(lambda page=page: "the disk that holds the database is full" in told_problems(page))
-        page.locator("main .card").first.wait_for()
+        page.locator("main .card:visible").first.wait_for()
     run.reload()
     eventually(
         lambda: "the disk that holds the database is full" in told_problems(run), what="told to one who comes now"
