@@ -173,10 +173,10 @@ HELD_OUT = [
         for rows in (4000, 4000, 4000, 30000):
             for _ in range(parts):
                 fake = make(torch.empty(rows // parts, 1024, device="cuda"))
-                (diagnose(fake.detach()).mean() - diagnose(torch.empty_like(fake)).mean()).backward()
+                (judge(fake.detach()).mean() - judge(torch.empty_like(fake)).mean()).backward()
             of_judge.step(); of_judge.zero_grad()
             for _ in range(parts):
-                diagnose(make(torch.empty(rows // parts, 1024, device="cuda"))).mean().backward()  # asks
+                judge(make(torch.empty(rows // parts, 1024, device="cuda"))).mean().backward()  # asks
             of_make.step(); of_make.zero_grad()
             del fake
         """,
