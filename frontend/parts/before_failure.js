@@ -123,7 +123,7 @@ export class BeforeFailure {
         "div",
         { class: "before-tables" },
         table(rows, `${stepCount(before)} before`, stepWords(last)),
-        hosts.length > 0 && table(hosts, `last ${SAMPLES_SECONDS} s`, "last sample"),
+        hosts.length > 0 && table(hosts, `up to ${SAMPLES_SECONDS} s before`, "last sample"),
       ),
     );
   }

@@ -108,7 +108,7 @@ def _shared_server(url: str, users: IO[bytes], running: IO[bytes]) -> Iterator[L
 
 
 def _has_ended(running: IO[bytes]) -> bool:
-    """Wait for the end of a server that no command uses. False: another command has begun to use it."""
+    """Wait for the end of a server that no command uses. False: another command uses it."""
     deadline = time.monotonic() + STOP_SECONDS
     while _is_temporary(running):
         if time.monotonic() > deadline:

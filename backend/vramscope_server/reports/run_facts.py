@@ -144,9 +144,8 @@ def _leaks(run: RunInFull, leaks: LeakReport | None) -> str:
             return f"{_NO_LEAK[level]}{_SEE}"
         left_out = leaks is not None and any(scan["not_scanned"] for scan in leaks["scans"])
         if leaks is not None and leaks["verdict"]["level"] == "unknown":
-            uneven = (
-                leaks["floor"]["slope_bytes_per_step"] is not None
-            )  # memory rises slightly, in jumps, or ever more slowly
+            # With a slope, memory rises slightly, in jumps, or ever more slowly.
+            uneven = leaks["floor"]["slope_bytes_per_step"] is not None
             return f"none confirmed{_SEE}" if uneven else "none found; too few steps to detect growth"
         return "none found; the last scan left something out" if left_out else "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
