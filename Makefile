@@ -7,7 +7,7 @@ BIN    := .venv/bin
 # Hundreds of processes would each compile PyTorch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo setup test test-fast lint gpu-check bench lock clean
+.PHONY: help demo setup test test-all prepare test-fast lint gpu-check bench lock clean
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 16
@@ -25,9 +25,16 @@ lint: setup ## ruff and mypy
 	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; then $(BIN)/mypy; \
 		else echo "mypy: not on Python 3.10, whose newest numpy has other types"; fi
 
-test: setup ## everything (in CI a sample of the corpora), browser and emulated GPU included; ARGS goes to pytest
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
+test: prepare ## browser and emulated GPU included; of corpora and slow tests a random sample; ARGS goes to pytest
+	$(PYTEST) --sample $(ARGS)
+
+test-all: prepare ## every test but those for a real card; ARGS goes to pytest
+	$(PYTEST) $(ARGS)
+
+prepare: setup
 	@$(BIN)/python -m vramscope_server.numba_warmup & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 test-fast: setup ## the quick tests; ARGS goes to pytest
 	$(BIN)/python -m pytest --fast --numprocesses auto --maxprocesses 3 --dist loadgroup $(ARGS)

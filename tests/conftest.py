@@ -5,12 +5,10 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-import random
-import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from vramscope.guard import guard
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: what several rooms share is not a package
 
+import selection
 from hidden_objects import UNNOTICED, hide_objects
 
 if TYPE_CHECKING:
@@ -57,119 +56,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
-# ---- tiers ----
-
-FAST_LEAVES_OUT = ("browser", "frameworks", "gpu", "postgres", "realgpu", "slow")
-"""Markers of tests that ``--fast`` leaves out."""
-FAST_LEAVES_OUT_FOLDERS = (
-    "anatomy", "attack", "emulated_gpu", "golden", "journey", "leaks", "outside", "pages", "techniques", "unchanged",
-)  # fmt: skip
-"""Folders whose tests train, start a server or drive a browser for each case."""
-FAST_LEAVES_OUT_FILES = frozenset(
-    {
-        "test_access.py", "test_bystanders.py", "test_caught.py", "test_cli_server.py", "test_compiled.py", "test_damage.py",
-        "test_database.py", "test_docs_site.py", "test_durability.py", "test_exits.py", "test_forward.py", "test_frameworks.py",
-        "test_graph_hazards.py", "test_held_over.py", "test_host.py", "test_launch.py", "test_life.py", "test_lifeline.py",
-        "test_live.py", "test_newer_agent.py", "test_profiles.py", "test_record.py", "test_sender_processes.py",
-        "test_sender_real_server.py", "test_setup.py", "test_snapshots.py", "test_sync.py", "test_users_history.py",
-        "test_warming.py", "test_wheel.py", "test_against_the_allocator.py", "test_trainings.py", "test_cli_whatif.py",
-        "test_docs_and_code.py", "test_recordings.py", "test_recordings_seen.py", "test_sweeps.py", "test_timeline.py",
-        "test_leak_replay.py", "test_prediction.py", "test_deepspeed.py", "test_lost_run.py", "test_deaths.py",
-        "test_beginning.py", "test_counting.py", "test_graph_allowance.py", "test_graph_elements.py", "test_old_cycles.py",
-        "test_demo.py", "test_preloaded_process.py", "test_trackers.py", "test_cluster_jobs.py", "test_cli_snapshot.py",
-        "test_other_models.py", "test_backup.py", "test_oidc.py", "test_proxy_users.py", "test_audit.py", "test_uploads.py",
-        "test_artifact_store.py", "test_bucket_store.py", "test_artifact_processes.py",
-    }
-)  # fmt: skip
-"""Files whose tests start processes, wait for real time or make very many objects."""
-CORPUS_FILES = frozenset(
-    {
-        "test_corpus.py",
-        "test_truths.py",
-        "test_promises.py",
-        "test_leaks.py",
-        "test_deaths.py",
-        "test_random_programs.py",
-        "test_outside.py",
-        "test_page_pictures.py",
-        "test_unchanged.py",
-        "test_try.py",
-    }
-)
-"""Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
-CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "pages", "simulator", "unchanged"})
-CI_SHARE = 0.2
-SLOW_CORPORA = {"outside": 0.5}
-"""Factor on the share of corpora whose cases are whole trainings of five to ten seconds."""
 PYTEST_PACKAGES = ("_pytest", "pluggy", "xdist", "execnet")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out what trains, starts processes or drives a browser")
-
-
-def corpus_share() -> float:
-    """Share of the corpora that is tested: CORPUS_SHARE, else 1, in CI 0.2."""
-    return float(os.environ.get("CORPUS_SHARE") or (CI_SHARE if IN_CI else 1.0))
+    parser.addoption("--sample", action="store_true", help="a random sample of the corpora and of the slow tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Set before workers start, so that all of them draw the same sample.
-    os.environ.setdefault("CORPUS_SEED", str(random.SystemRandom().randrange(10**6)))
+    if config.getoption("sample"):
+        selection.choose_seed()  # before workers start
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    if corpus_share() < 1:
-        seed = os.environ["CORPUS_SEED"]
-        return f"corpora: {corpus_share():.0%} of the cases, drawn by CORPUS_SEED={seed}; CORPUS_SHARE=1 runs all"
-    return None
-
-
-def is_of_a_corpus(item: pytest.Item) -> bool:
-    """True for a case of a corpus."""
-    return item.path.parent.name in CORPUS_FOLDERS and item.path.name in CORPUS_FILES and "[" in item.name
-
-
-def draw(item: pytest.Item) -> float:
-    """Random number from 0 to 1 of a corpus case: the same one in all tests of the case and in all workers."""
-    case = re.sub(r"^(cpu|cuda)-", "", item.name.partition("[")[2].rstrip("]").partition("@")[0])
-    return random.Random(f"{os.environ['CORPUS_SEED']} {case}").random()
-
-
-def kind_of(item: pytest.Item) -> str:
-    """Kind of a corpus case: its test, and of pictures the scene, too."""
-    kind, _, case = item.nodeid.partition("[")
-    return f"{kind}[{case.partition('-')[0]}" if item.path.name == "test_page_pictures.py" else kind
-
-
-def left_out_of_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Corpus cases that are not drawn. Of each kind at least one is drawn."""
-    if corpus_share() >= 1:
-        return set()
-    kinds: dict[str, list[tuple[float, pytest.Item]]] = {}
-    for item in items:
-        if is_of_a_corpus(item):
-            kinds.setdefault(kind_of(item), []).append((draw(item), item))
-    left_out = set()
-    for cases in kinds.values():
-        share = corpus_share() * SLOW_CORPORA.get(cases[0][1].path.parent.name, 1.0)
-        lowest = min(number for number, _ in cases)
-        left_out |= {item for number, item in cases if number >= share and number > lowest}
-    return left_out
+    return selection.description_of_sample() if config.getoption("sample") else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import the files that the fast tier leaves out: each worker would pay for them."""
-    tests = Path(__file__).parent
-    if not config.getoption("fast") or tests not in collection_path.parents:
-        return None
-    inside = collection_path.relative_to(tests).parts
-    return inside[0] in FAST_LEAVES_OUT_FOLDERS or inside[-1] in FAST_LEAVES_OUT_FILES or None
-
-
-def is_fast(item: pytest.Item) -> bool:
-    """True for tests of the fast tier, among those that are collected for it."""
-    return not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
+    return (config.getoption("fast") and selection.is_in_a_left_out_file(collection_path)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -182,9 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     of_tier = [
         item
         for item in items
-        if (is_fast(item) or not config.getoption("fast")) and (with_slow or not item.get_closest_marker("slow"))
+        if (selection.is_fast(item) or not config.getoption("fast"))
+        and (with_slow or not item.get_closest_marker("slow"))
     ]
-    left_out = left_out_of_sample(of_tier)
+    left_out = selection.left_out_of_sample(of_tier) if config.getoption("sample") else set()
     kept = [item for item in of_tier if item not in left_out]
     if len(kept) < len(items):
         chosen = set(kept)

@@ -1,4 +1,4 @@
-"""The sample of the corpora that CI runs: of each kind at least one case, and by its seed the same for all workers."""
+"""The sample that CI runs of corpora and of slow tests: by its seed the same for all workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import selection
 
 TESTS = Path(__file__).parents[1]
 
@@ -38,14 +39,13 @@ CASES = [
 
 
 @pytest.fixture
-def sample(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[float, int], list[Case]]:
+def sample(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, int], list[Case]]:
     """Cases that are drawn for a share and a seed."""
-    (ours,) = [one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "left_out_of_sample")]
 
     def draw(share: float, seed: int) -> list[Case]:
         monkeypatch.setenv("CORPUS_SHARE", str(share))
-        monkeypatch.setenv("CORPUS_SEED", str(seed))
-        left_out = ours.left_out_of_sample(CASES)
+        monkeypatch.setenv("SAMPLE_SEED", str(seed))
+        left_out = selection.left_out_of_sample(CASES)
         return [case for case in CASES if case not in left_out]
 
     return draw
@@ -84,3 +84,33 @@ def test_a_case_is_drawn_once_for_all_of_its_tests(sample: Callable[[float, int]
         for start in ("test_loop[", "test_kept[")
     ]
     assert numbers[0] == numbers[1]
+
+
+def test_slow_tests_fill_the_time_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = [Case(PAGES, f"test_quick_{number}") for number in range(10)]
+    slow = [Case(PAGES, f"test_slow[{number}]@browser-1") for number in range(100)]
+    times = {case.nodeid.partition("@")[0]: 3.0 for case in slow}
+    monkeypatch.setattr(selection, "seconds_of_slow_tests", lambda: times)
+
+    def drawn(seed: int, seconds: float) -> list[Case]:
+        monkeypatch.setenv("SAMPLE_SEED", str(seed))
+        monkeypatch.setenv("SLOW_TESTS_SECONDS", str(seconds))
+        left_out = selection.left_out_of_sample([*quick, *slow])
+        return [case for case in (*quick, *slow) if case not in left_out]
+
+    assert len(drawn(1, 100.0)) == 10 + 33
+    assert drawn(1, 100.0) == drawn(1, 100.0) != drawn(2, 100.0)
+    assert drawn(1, 0.0) == quick
+    assert set(drawn(1, 50.0)) < set(drawn(1, 100.0))
+    assert drawn(1, float("inf")) == [*quick, *slow]
+
+
+def test_tests_that_were_timed_exist() -> None:
+    """A renamed test would always run: record the times again."""
+    gone = set()
+    for name in selection.seconds_of_slow_tests():
+        file, _, test = name.partition("::")
+        path = TESTS.parent / file
+        if not path.is_file() or f"def {test.partition('[')[0]}(" not in path.read_text(encoding="utf-8"):
+            gone.add(name)
+    assert not gone
