@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import random
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import figures
 import pytest
-from collector import attached, column
 from faulty_proxy import FaultyProxy
 from running import RunningServer
+from sending import Training, sender_to
 from waiting import eventually
-from wire_maker import new_id
 
 from vramscope.guard import guard
 from vramscope.process import terminal
 from vramscope.protocol import messages
-from vramscope.settings import Settings
 from vramscope.transport import backoff
-from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
-from vramscope.transport.spool import Spool
 
 FAULTS = (
     "silent", "deaf", "slow", "garbage", "header", "informed", "body", "short", "bomb", "reset", "swallowed", "cut", "twice",
@@ -34,31 +29,6 @@ TELLING = (204, 304, 407, 410, 413, 429)
 ALL = range(200, 600)
 LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]
 MOST_GROWTH_KIB = 60_000
-
-
-class Training:
-    """Puts a row into the ring every few milliseconds, as a sampler does."""
-
-    def __init__(self, sender: Sender) -> None:
-        self.rows = 0
-        self.longest_put_s = 0.0
-        self._sender = sender
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.01):
-            step = self.rows
-            columns = {"time_ns": column(time.time_ns()), "step": column(step), "allocated_bytes": column(step)}
-            began = time.thread_time()
-            self._sender.ring.put(messages.Block(stream="samples", device=0, rows=1, columns=columns))
-            self.longest_put_s = max(self.longest_put_s, time.thread_time() - began)
-            self.rows += 1
 
 
 @pytest.fixture
@@ -72,19 +42,7 @@ def attacked(
     terminal.forget_printed()
     server = start_server()
     proxy = FaultyProxy(server.url, choice)
-    settings = Settings.from_environment(
-        {}, server=proxy.url, spool_dir=tmp_path / "spool", flush_ms=20, read_timeout_s=0.3, connect_timeout_s=0.3
-    )
-    run = new_id()
-    sender = Sender(
-        settings,
-        session=new_id("s"),
-        run=run,
-        rank=0,
-        first_message=lambda: attached(devices=[messages.Device(index=0, name="a card")], start_ns=time.time_ns()),
-        ring=Ring(),
-        spool=Spool(settings.spool_dir, settings.spool_bytes),
-    )
+    sender, run = sender_to(proxy.url, tmp_path / "spool")
     sender.start()
     yield server, proxy, sender, run
     sender.close(0.2)

@@ -61,6 +61,7 @@ COMMANDS_TAKE = SERVER_TAKES | {
         "transport.spool",
         "transport.sender",
         "transport.sync",
+        "transport.tls",
     )
 }
 

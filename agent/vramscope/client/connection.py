@@ -12,6 +12,7 @@ import msgspec
 from vramscope.client.answers import Problem
 from vramscope.client.errors import ServerError
 from vramscope.settings import Settings, is_loopback
+from vramscope.transport.tls import tls_problem
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 180.0
@@ -33,6 +34,7 @@ class Connection:
             base_url=f"{self.server}/api/v1",
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             trust_env=not is_loopback(self.server),
+            verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, on loopback too
             headers=headers,
         )
 
@@ -42,7 +44,8 @@ class Connection:
         try:
             response = self._client.get(path, params=query)
         except httpx.HTTPError as fault:
-            raise ServerError(f"no answer from {self.server}: {fault or type(fault).__name__}") from fault
+            reason = tls_problem(self.server, fault) or f"no answer from {self.server}: {fault or type(fault).__name__}"
+            raise ServerError(reason) from fault
         if not response.is_success:
             raise self._refusal(response)
         try:

@@ -22,6 +22,7 @@ from vramscope.protocol import messages
 from vramscope.settings import is_loopback
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.quiet_logs import own_request
+from vramscope.transport.tls import tls_problem
 
 if TYPE_CHECKING:
     import httpx
@@ -124,7 +125,7 @@ class ServerConnection:
                         raise
                     return self._post_once(body, timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
-            return ServerAnswer("away", f"no server at {self.server}{_certificate_text(fault)}")
+            return ServerAnswer("away", tls_problem(self.server, fault) or f"no server at {self.server}")
         except httpx.TimeoutException:
             return ServerAnswer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
@@ -237,10 +238,6 @@ class ServerConnection:
             # The client's own close() takes locks that a thread of the parent may have had.
             with contextlib.suppress(OSError):
                 os.close(kept.detach())
-
-
-def _certificate_text(fault: Exception) -> str:
-    return f" ({str(fault)[:200]})" if "CERTIFICATE" in str(fault) or "SSL" in str(fault) else ""
 
 
 @contextlib.contextmanager
