@@ -74,8 +74,13 @@ class Store:
         return self.writer.submit(prepare(body, self.now)).result(10)
 
     def tick(self, seconds: float = 0.0) -> None:
-        self.now += int(seconds * SECOND)
-        self.writer.do(lambda connection, state: state.tick(connection)).result(10)
+        """Let time pass as it does for a server that is up."""
+        until = self.now + int(seconds * SECOND)
+        while True:
+            self.now = min(until, self.now + 10 * SECOND)
+            self.writer.do(lambda connection, state: state.tick(connection)).result(10)
+            if self.now == until:
+                return
 
     def run(self, text: str) -> dict[str, Any]:
         with self.database.reader() as connection:
@@ -243,6 +248,23 @@ def test_after_a_restart_of_the_server_silence_counts_anew(store: Store) -> None
     assert store.run(agent.run)["state"] == "running", "the server was away, not the training"
     store.tick(31)
     assert store.run(agent.run)["state"] == "lost"
+
+
+@pytest.mark.parametrize("jump_seconds", [86_400, 40, -40, -86_400])
+def test_a_jump_of_the_clock_neither_loses_a_run_nor_keeps_a_dead_one(store: Store, jump_seconds: int) -> None:
+    alive, dead = store.agent(), store.agent()
+    store.send(dead, dead.samples(2))
+    store.send(alive, alive.samples(2))
+    store.tick(1)
+    store.now += jump_seconds * SECOND
+    store.tick()
+    assert store.run(alive.run)["state"] == "running", "nobody could be heard in the time that the clock left out"
+    for _ in range(8):
+        store.tick(10)
+        store.send(alive)
+    store.tick(1)
+    assert store.run(alive.run)["state"] == "running"
+    assert store.run(dead.run)["state"] == "lost"
 
 
 @pytest.mark.parametrize("end", ["finished", "failed", "lost"])
@@ -531,6 +553,21 @@ def test_retention_by_age_keeps_live_pinned_and_baseline_runs(store: Store) -> N
     retention = Retention(store.database, store.writer, days=9, max_bytes=None, clock=lambda: store.now)
     assert retention.apply() == [runs["old"].run]
     assert retention.apply() == []
+
+
+def test_a_clock_that_jumps_ahead_deletes_no_run_for_a_day(store: Store) -> None:
+    agent = store.agent()
+    store.send(agent, agent.samples(2), agent.ended())
+    passed = 0
+    retention = Retention(
+        store.database, store.writer, days=9, max_bytes=None, clock=lambda: store.now, monotonic=lambda: passed
+    )
+    store.now += 10 * 86_400 * SECOND
+    assert retention.apply() == []
+    store.now -= 10 * 86_400 * SECOND  # somebody has seen it
+    assert retention.apply() == []
+    store.now, passed = store.now + 10 * 86_400 * SECOND, 10 * 86_400 * SECOND
+    assert retention.apply() == [agent.run]
 
 
 def test_retention_by_size_deletes_the_oldest_first(store: Store) -> None:

@@ -27,6 +27,7 @@ from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_cache import RunCache
 from vramscope_server.store.run_loading import baselines, live_runs, silent_runs
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
+from vramscope_server.store.silence import Silence
 from vramscope_server.store.small_chunks import SmallChunks, Stream, small_streams
 from vramscope_server.store.stored_rows import RunChange
 from vramscope_server.store.tables import artifacts, chunks, events, ranks, run_jobs, runs, scans, sessions
@@ -58,8 +59,7 @@ class IngestState:
 
     def __init__(self, *, clock: Callable[[], int], lost_after_ns: int) -> None:
         self._clock = clock
-        self._lost_after_ns = lost_after_ns
-        self._started_ns = clock()
+        self._silence = Silence(clock(), lost_after_ns)
         self._runs = RunCache()
         self._pending = PendingWrites()
         self._small = SmallChunks()
@@ -312,26 +312,24 @@ class IngestState:
         if self._stale:
             self.load(connection)
         now = self._clock()
+        has_listened = self._silence.tick(now)
         if is_shared(connection):
             if now - self._compared_ns > COMPARE_NS:
                 self._compared_ns = now
                 self._drop_ended(connection)
-            silent = self._silent(connection, now) if leads else []
+            silent = self._silent(connection, now) if leads and has_listened else []
         else:
             silent = list(self._live)
         for run_id in silent:
             run = self._runs.find(connection, run_id)
             if run is None:
                 self._live.discard(run_id)
-                continue
-            # A server that was down received nothing: silence counts from its start.
-            run.lose_silent(now - self._lost_after_ns if now - self._started_ns > self._lost_after_ns else 0)
+            elif has_listened:
+                run.lose_silent(now, self._silence.lost_after_ns)
 
     def _silent(self, connection: Connection, now: int) -> list[str]:
         """Runs with a silent session, whichever process it sent to. In one order for all."""
-        if now - self._started_ns <= self._lost_after_ns:
-            return []
-        found = silent_runs(connection, now - self._lost_after_ns)
+        found = silent_runs(connection, now, self._silence.lost_after_ns)
         self._runs.lock(connection, found)
         return found
 

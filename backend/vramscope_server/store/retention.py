@@ -27,6 +27,9 @@ RETENTION: Final = Actor("retention")
 _VACUUM_PAGES = 2000
 """Pages that are returned at once: about 8 MB, ten milliseconds of the writer."""
 _HOUR_SECONDS: Final = 3600.0
+_JUMP_NS: Final = 3_600_000_000_000
+_DOUBT_SECONDS: Final = 86_400.0
+"""Time for which a clock that jumped ahead deletes nothing by age: a wrong one deletes all, and a day is long enough to see it."""
 
 
 class Retention:
@@ -43,6 +46,7 @@ class Retention:
         audit_entries: int = 50_000,
         hourly: Callable[[], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._database = database
         self._writer = writer
@@ -52,7 +56,9 @@ class Retention:
         self._audit_entries = audit_entries
         self._hourly = hourly
         self._hour_ended = 0.0
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
+        self._seen = clock(), monotonic()
+        self._doubtful_until_ns = monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
 
@@ -81,7 +87,7 @@ class Retention:
     def apply(self) -> list[str]:
         """Delete what exceeds the limits, now. Returns the identifiers of the deleted runs. Blocks until it is done."""
         deleted: list[str] = []
-        if self._days is not None:
+        if self._days is not None and self._trusts_the_clock():
             before = self._clock() - int(self._days * 86_400e9)
             for run_id in self._candidates(before):
                 deleted += self._delete(run_id)
@@ -98,6 +104,19 @@ class Retention:
         if self._database.kind == "sqlite" and self._database.read_only is None:
             self._give_back()
         return deleted
+
+    def _trusts_the_clock(self) -> bool:
+        """False for a day after a jump ahead. A machine that slept jumps, too."""
+        now_ns, passed_ns = self._clock(), self._monotonic()
+        before_ns, mark_ns = self._seen
+        self._seen = now_ns, passed_ns
+        jump_ns = (now_ns - before_ns) - (passed_ns - mark_ns)
+        if jump_ns > _JUMP_NS:
+            self._doubtful_until_ns = passed_ns + int(_DOUBT_SECONDS * 1e9)
+            log.warning(
+                "the clock jumped ahead by %.1f hours: for a day no run is deleted by its age", jump_ns / 3.6e12
+            )
+        return passed_ns >= self._doubtful_until_ns
 
     def _delete_hourly(self) -> None:
         if self._hourly is not None and time.monotonic() >= self._hour_ended:

@@ -21,11 +21,12 @@ def live_runs(connection: Connection) -> list[str]:
     return list(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
 
 
-def silent_runs(connection: Connection, before_ns: int) -> list[str]:
-    """Identifiers of the running runs with a running session that sent nothing since then."""
+def silent_runs(connection: Connection, now_ns: int, after_ns: int) -> list[str]:
+    """Identifiers of the running runs with a running session that is silent, as of ``RunRecord.lose_silent``."""
     query = sa.select(runs.c.id).join(sessions, sessions.c.run_key == runs.c.key).distinct()
     query = query.where(runs.c.state == "running", sessions.c.state == "running")
-    return list(connection.execute(query.where(sessions.c.last_seen_ns < before_ns)).scalars())
+    is_silent = sa.or_(sessions.c.last_seen_ns < now_ns - after_ns, sessions.c.last_seen_ns > now_ns + after_ns)
+    return list(connection.execute(query.where(is_silent)).scalars())
 
 
 def baselines(connection: Connection, run_id: str, project: str | None) -> list[str]:

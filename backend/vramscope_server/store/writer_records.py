@@ -244,10 +244,10 @@ class RunRecord:
             self.announce = True
             row.state = state
 
-    def lose_silent(self, before_ns: int) -> None:
-        """Mark sessions as lost that sent nothing since then."""
+    def lose_silent(self, now_ns: int, after_ns: int) -> None:
+        """Mark sessions as lost that sent nothing for so long. One that sent in the future sent before the clock went back."""
         for session in self.sessions.values():
-            if session.row.state == "running" and session.row.last_seen_ns < before_ns:
+            if session.row.state == "running" and abs(now_ns - session.row.last_seen_ns) > after_ns:
                 session.row.state = "lost"
                 session.dirty = self.dirty = True
 
