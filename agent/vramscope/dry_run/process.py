@@ -63,8 +63,7 @@ class DryRunProcess(StepListener):
             sparse_entries.install()
             sequence_lengths.install(self._log.lengths)
             optimizers.install()
-            if any(one.is_balanced for one in self._assumed):
-                routing.install()
+            routing.install()
         self._changes = catalogue.install()
         guarded("the process groups of the dry run")(one_rank.install)()
         atexit.register(self._end)

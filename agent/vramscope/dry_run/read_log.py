@@ -76,6 +76,7 @@ class ReadPlace:
     via: str | None
     assumed: str
     expression: str = ""
+    experts: int | None = None
 
 
 class ReadLog:
@@ -157,6 +158,7 @@ class ReadLog:
                 count=count,
                 assumed=place.assumed,
                 expression=place.expression,
+                experts=place.experts,
             )
             for place, count in counted
         ]
@@ -251,7 +253,8 @@ class ReadLog:
                 self._count_balanced(place, one, found)
                 return rows
             if place.kind != "print":
-                return self._bound(place, elements)
+                is_expert = found is not None and found.looks_like_experts(elements)
+                return self._bound(replace(place, experts=found.experts) if found and is_expert else place, elements)
             self._count(place)
         return elements
 

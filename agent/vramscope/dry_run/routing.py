@@ -15,6 +15,8 @@ class Routing(NamedTuple):
     experts: int
     choices: int
     """Rows times choices for each row."""
+    is_topk: bool = False
+    """True if ``topk()`` chose, as routers do. Classifiers choose with ``argmax()``, too."""
 
     @property
     def shares(self) -> list[int]:
@@ -25,6 +27,10 @@ class Routing(NamedTuple):
     def selected(self, elements: int) -> int:
         """Return the rows that a mask of this size selects: those of one expert; all if it is no mask over choices or rows."""
         return self.shares[0] if self.shares[0] < elements <= self.choices else elements
+
+    def looks_like_experts(self, elements: int) -> bool:
+        """True if a mask of this size may be one over the rows of an expert: ``topk()`` chose, and each expert has rows."""
+        return self.is_topk and self.shares[-1] > 0 and self.selected(elements) < elements
 
 
 class _Last(threading.local):
@@ -52,7 +58,7 @@ def install() -> None:
 
 def _topk(original: Any, tensor: Any, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> Any:
     found = original(tensor, k, dim, *args, **kwargs)
-    _note(tensor, dim, found[1])
+    _note(tensor, dim, found[1], is_topk=True)
     return found
 
 
@@ -64,6 +70,6 @@ def _argmax(original: Any, tensor: Any, dim: int | None = None, *args: Any, **kw
 
 
 @guarded("a router")
-def _note(tensor: Any, dim: int, indices: Any) -> None:
+def _note(tensor: Any, dim: int, indices: Any, *, is_topk: bool = False) -> None:
     if tensor.is_cuda and tensor.dim():
-        _last.routing = Routing(tensor.shape[dim], indices.numel())
+        _last.routing = Routing(tensor.shape[dim], indices.numel(), is_topk)

@@ -70,6 +70,8 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     """The value that the program received instead."""
     expression: str = ""
     """Source of the condition that a truth value decides, if it is known and short."""
+    experts: int | None = None
+    """Number of experts, where a mask has the size of the choices of a router before it; None elsewhere."""
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True, kw_only=True):

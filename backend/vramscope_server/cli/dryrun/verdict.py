@@ -140,8 +140,12 @@ def assumptions(trial: Trial) -> list[str]:
 
 
 def _assumption(read: Read) -> str:
-    bound = " (an upper bound)" if (read.kind, read.assumed) == ("largest", "every element") else ""
-    return f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}{bound}"
+    text = f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
+    if (read.kind, read.assumed) != ("largest", "every element"):
+        return text
+    line = _line_of(read) if read.experts is not None else None
+    hint = "" if line is None else f"; for rows of {count(read.experts or 0)} experts: --assume {line}=balanced"
+    return f"{text} (an upper bound{hint})"
 
 
 def unread(trial: Trial) -> list[str]:
