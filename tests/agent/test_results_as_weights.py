@@ -39,7 +39,7 @@ def test_views_of_one_flat_parameter_belong_to_the_model() -> None:
 def test_a_node_in_a_variable_is_seen() -> None:
     """Also where the first scan is within an inference."""
     result = (torch.ones(4, requires_grad=True) * 2).exp()
-    holder_bytes._references_to_node.cache_clear()
+    holder_bytes.references_to_node.cache_clear()
     with torch.inference_mode():
         assert not holder_bytes._has_node_in_python(result)
     assert not holder_bytes._has_node_in_python(result)

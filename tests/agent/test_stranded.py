@@ -30,6 +30,24 @@ def test_without_windows_it_stays_unknown(collector, spool) -> None:
     assert rows and not any("unusable_bytes" in row for row in rows)
 
 
+def test_a_history_of_the_user_gets_no_event() -> None:
+    import torch
+
+    kept = torch.empty(1 << 20, device="cuda")
+    torch.cuda.memory._record_memory_history(stacks="python")
+    try:
+        assert layout() is None
+        (trace,) = [one for one in torch.cuda.memory._snapshot()["device_traces"] if one] or [[]]
+        assert not trace
+        assert layout(marks_history=True)
+        traces = torch.cuda.memory._snapshot()["device_traces"]
+        assert "snapshot" in [event["action"] for one in traces for event in one]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    assert layout()
+    del kept
+
+
 def test_on_a_torch_that_gives_no_layout_without_a_history_it_is_read_while_there_is_none(monkeypatch) -> None:
     """As before torch 2.11, whose memory_snapshot() has one parameter. Run on 2.10 too, by hand."""
     import torch

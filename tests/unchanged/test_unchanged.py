@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 import warm
 from collector import Collector
 from programs import PRELUDE, PROGRAMS, SLOW_PROGRAMS
+from unusual_programs import UNUSUAL_PROGRAMS
 
 pytestmark = pytest.mark.gpu
 
@@ -32,6 +33,7 @@ VARIES = (
     (re.compile(r"\b\d+\.\d+ ?(s|it/s|ms)\b"), "DURATION"),
     (re.compile(r"('train_(?:runtime|samples_per_second|steps_per_second)': )'[\d.]+'"), r"\1"),
     (re.compile(r"127\.0\.0\.1:\d+"), "LOOPBACK"),
+    (re.compile(r"USDT:TIME \d+:\d+"), "USDT:"),  # a profiler's session with its process
     (re.compile(r"\(pid=\d+\)"), "(pid=)"),  # Python 3.12 and later warn of a fork beside threads
 )
 
@@ -88,6 +90,12 @@ def check(program: str, at: Path, collector: Collector | None) -> None:
 def test_a_program_runs_as_without_the_agent(name: str, tmp_path: Path) -> None:
     with Collector() as collector:
         check(PROGRAMS[name], tmp_path, collector)
+
+
+@pytest.mark.parametrize("name", UNUSUAL_PROGRAMS)
+def test_an_unusual_program_runs_as_without_the_agent(name: str, tmp_path: Path) -> None:
+    with Collector() as collector:
+        check(UNUSUAL_PROGRAMS[name], tmp_path, collector)
 
 
 @pytest.mark.parametrize("name", ["objects saved, nothing given", "log at DEBUG", "exit code", "compiled step"])

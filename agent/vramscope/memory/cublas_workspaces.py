@@ -121,7 +121,7 @@ class CublasWorkspaces:
             return sum(one.size_bytes for one in found) if self._are_sizes_known(found) else None
         blocks: list[tuple[int, SnapshotBlock]] | None = None
         with contextlib.suppress(RuntimeError):  # another allocator than PyTorch's own
-            segments = _layout_without_event() if found else []
+            segments = layout() if found else []
             blocks = None if segments is None else active_blocks(segments, frozenset(one.address for one in found))
         return None if blocks is None else sum(block.get("requested_size", block["size"]) for _, block in blocks)
 
@@ -138,7 +138,7 @@ class CublasWorkspaces:
         if not self._layouts_left:
             return False
         try:
-            segments = _layout_without_event() if addresses else []
+            segments = layout() if addresses else []
         except RuntimeError:  # another allocator than PyTorch's own
             self._layouts_left = 0
             return False
@@ -147,13 +147,6 @@ class CublasWorkspaces:
         self._layouts_left -= 1
         self._addresses, self._bytes = addresses, active_bytes(segments, addresses)
         return True
-
-
-def _layout_without_event() -> list[SnapshotSegment] | None:
-    """Return all segments and blocks; None while the allocator records its history, which would get an event."""
-    import torch
-
-    return None if torch._C._cuda_isHistoryEnabled() else layout()
 
 
 def active_bytes(segments: Iterable[SnapshotSegment], addresses: frozenset[int]) -> dict[int, int] | None:

@@ -43,7 +43,9 @@ class PrivatePools:
         if not reserved and device not in self._inside:
             return {"private_pools_bytes": 0}
         began = time.monotonic()
-        if reserved != self._reserved.get(device) or began >= self._due_s[device]:
+        # A snapshot adds an event to a history that is being recorded, which may be the user's.
+        is_due = reserved != self._reserved.get(device) or began >= self._due_s[device]
+        if is_due and not (device in self._inside and _is_history_recorded()):
             self._inside[device] = counted_bytes(segment for pool in pools for segment in _layout(pool, device))
             self._reserved[device] = reserved
             self._due_s[device] = began + max(EVERY_S, (time.monotonic() - began) / MOST_SHARE)
@@ -69,6 +71,12 @@ def counted_bytes(segments: Iterable[SnapshotSegment]) -> dict[str, int]:
         "private_active_bytes": active,
         "private_inactive_split_bytes": pieces,
     }
+
+
+def _is_history_recorded() -> bool:
+    import torch
+
+    return bool(torch._C._cuda_isHistoryEnabled())
 
 
 def _layout(pool: tuple[int, int], device: int) -> Iterable[SnapshotSegment]:

@@ -266,7 +266,9 @@ class RecordBuilder:
         from vramscope.memory.unusable import layout as segments_now
 
         with collector_paused(), guarded("the layout of an out-of-memory record"):
-            segments = [segment for segment in segments_now() or [] if segment["device"] == trigger.device]
+            segments = [
+                segment for segment in segments_now(marks_history=True) or [] if segment["device"] == trigger.device
+            ]
             pools.learn(segments)
             section["layout"] = layout(segments, pools, Stacks(), counters, lambda: None)
         return section

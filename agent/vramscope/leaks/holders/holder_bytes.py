@@ -257,13 +257,13 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
 def _has_node_in_python(tensor: Any) -> bool:
     """Whether a Python object refers to the node that made the tensor. One of a custom Function may refer to itself."""
     try:
-        return sys.getrefcount(tensor.grad_fn) > _references_to_node()
+        return sys.getrefcount(tensor.grad_fn) > references_to_node()
     except RuntimeError:
         return False  # a view of what was changed in place has none
 
 
 @functools.cache
-def _references_to_node() -> int:
+def references_to_node() -> int:
     """References to the node of a tensor to which Python has none of its own. PyTorch has some, depending on its version."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Chains
-from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.holders.holder_bytes import HeldMemory, references_to_node
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.scan.find_holders import Traced, find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
+from vramscope.leaks.scan.tensors import native_owners_count
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.leaks.scan.unused_memory import UnusedMemory
 
@@ -57,6 +58,9 @@ class Scanner:
         self.chains = Chains()
         self.live_bytes = 0
         """Bytes of all tensors at the last scan."""
+        # They make a tensor each, the first time. In a later step a profiler or a mode of the user's could see it.
+        native_owners_count()
+        references_to_node()
 
     def scan(
         self,

@@ -354,7 +354,7 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
     extra   references of the caller besides its argument
     """
-    if _native_owners_count():
+    if native_owners_count():
         native = 1 if tensor._use_count() > 1 else 0
     else:
         native = 0
@@ -363,7 +363,7 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
 
 @functools.cache
-def _native_owners_count() -> bool:
+def native_owners_count() -> bool:
     """True where C++ has one reference to the Python object of each tensor that it refers to, as in PyTorch 2.10 and later.
 
     Earlier versions have none while Python has one, and take over the last reference that Python drops."""
