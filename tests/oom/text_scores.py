@@ -22,6 +22,7 @@ from error_texts import ErrorText
 from error_texts_of_exports import EXPORTS, UNSEEN_EXPORTS
 from error_texts_of_full_logs import FULL_LOGS, UNSEEN
 from error_texts_of_libraries import LIBRARIES
+from error_texts_of_other_languages import OTHER_LANGUAGES, UNSEEN_OTHER_LANGUAGES
 from error_texts_of_serving import SERVING
 from error_texts_of_wrapped_logs import WRAPPED_LOGS
 
@@ -39,12 +40,14 @@ WRITTEN: Final = {
     "error_texts_of_wrapped_logs.py": WRAPPED_LOGS,
     "error_texts_of_full_logs.py": FULL_LOGS,
     "error_texts_of_exports.py": EXPORTS,
+    "error_texts_of_other_languages.py": OTHER_LANGUAGES,
 }
 
 
 def is_unseen(text: ErrorText) -> bool:
     """Whether only the score of this text was read."""
-    return text.name in UNSEEN | UNSEEN_EXPORTS if text in (*FULL_LOGS, *EXPORTS) else text.held_out
+    drawn = (*FULL_LOGS, *EXPORTS, *OTHER_LANGUAGES)
+    return text.name in UNSEEN | UNSEEN_EXPORTS | UNSEEN_OTHER_LANGUAGES if text in drawn else text.held_out
 
 
 def output_of(text: str) -> str:
