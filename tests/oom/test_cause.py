@@ -559,6 +559,27 @@ def test_a_model_that_fits_alone_is_not_said_not_to_fit() -> None:
     assert "does not fit, even without activations" in diagnose(alone).sentence
 
 
+def test_a_copy_in_a_variable_is_named_where_all_fits_without_it() -> None:
+    size = 1280 * MIB
+    beside = replace(DIED, used_bytes=1380 * MIB, progress=None, phase="backward", expected_state_bytes=200 * MIB,
+                     other_models_bytes=size, copies_bytes=size, named_copy_bytes=size, copy_name="read['model']",
+                     copy_line="train.py:9")  # fmt: skip
+    diagnosis = diagnose(beside)
+    assert diagnosis.kind == "weights"
+    assert diagnosis.sentence.startswith("read['model'] (train.py:9) has a copy of the model's weights, ")
+    assert diagnosis.first_aid == "Free read['model'] after its last use, or keep it on the host."
+    part = diagnose(replace(beside, named_copy_bytes=70 * MIB))
+    assert part.sentence.startswith("The model does not fit beside other models"), "it is not enough"
+    assert "(read['model'], train.py:9)" in part.sentence
+
+
+def test_of_free_blocks_and_a_copy_the_larger_is_the_cause() -> None:
+    died = replace(DIED, phase="backward", progress=None, used_bytes=1280 * MIB, asked_bytes=140 * MIB,
+                   reserved_bytes=1430 * MIB, free_bytes=10 * MIB, copy_name="ema", other_models_bytes=200 * MIB)  # fmt: skip
+    assert diagnose(replace(died, named_copy_bytes=200 * MIB)).kind == "weights"
+    assert diagnose(replace(died, named_copy_bytes=149 * MIB)).kind == "fragmentation"
+
+
 def test_a_request_of_another_thread_is_not_the_batch() -> None:
     asked = replace(DIED, phase=None, progress=None, thread="warm_cache", step=3)
     assert "by thread 'warm_cache' during step 4" in diagnose(asked).sentence

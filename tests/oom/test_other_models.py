@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vramscope.oom import other_models, owned_memory
+from vramscope.memory.tensor_bytes import storages
+from vramscope.oom import other_models, owned_memory, weight_copies
 from vramscope.protocol import series
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
 
@@ -48,10 +49,35 @@ def test_teacher_and_checkpoint_count_once_as_other_models() -> None:
         ("Sequential", 32 * KIB),
         (COPIES, 32 * KIB),
     }
+    named = held.copies
+    assert named is not None and (named.name, named.tensors, named.held_bytes) == ("checkpoint['half']", 2, 32 * KIB)
     assert batch and checkpoint
     del checkpoint, seen
     gc.collect()
     assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 0
+
+
+def test_the_variable_with_most_copies_is_named_with_its_line() -> None:
+    trains = model()
+    weights = dict(trains.named_parameters())
+    few = {"0.weight": torch.zeros(64, 64), "2.weight": trains[2].weight}
+    best = {name: one.detach().clone() for name, one in weights.items()}
+    line = sys._getframe().f_lineno - 1
+    among = {key for one in (*few.values(), *best.values()) for key, _ in storages(one, series.CPU)}
+    own = {key for one in weights.values() for key, _ in storages(one, series.CPU)}
+    named = weight_copies.largest(weights, series.CPU, among - own)
+    assert named is not None and (named.name, named.file, named.line) == ("best", __file__, line)
+    assert (named.tensors, named.held_bytes) == (2, 32 * KIB)
+
+
+def test_dicts_of_parameters_and_of_gradients_are_no_copies() -> None:
+    """They have the same names and shapes."""
+    trains = model()
+    for one in trains.parameters():
+        one.grad = torch.zeros_like(one)
+    gradients = {name: one.grad for name, one in trains.named_parameters()}
+    itself = dict(trains.named_parameters())
+    assert counted(trains, only(other_models.scan(), trains)).copies is None and gradients and itself
 
 
 def test_a_teacher_in_the_roots_is_not_a_training_model() -> None:

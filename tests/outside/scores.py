@@ -181,7 +181,9 @@ def _innocent(truth: Truth, said: Said) -> tuple[Score, str]:
     if said.leaks["verdict"]["level"] in ALARMING:
         return "wrong", f"{said.leaks['verdict']['sentence']} {_found(said)}"
     spoken = re.sub(r"https?://\S+", "", said.console)  # (the address of the page Leaks is no statement)
-    if match := re.search(r"^vramscope: (?!No leak found).*(leak|growth|grows).*", spoken, re.MULTILINE):
+    if match := re.search(
+        r"^vramscope: (?!No leak found|No sign of a leak).*(leak|growth|grows).*", spoken, re.MULTILINE
+    ):
         return "wrong", match[0]
     return "right", ""
 
@@ -192,7 +194,12 @@ def _oom(truth: Truth, said: Said) -> tuple[Score, str]:
         return "wrong", f"no error: it ended with {said.code}: {said.errors}"
     if error["cause"] is None:
         return "silent", error["sentence"]
-    if error["cause"] not in {ours for word in truth.cause for ours in (word, *OUR_WORDS.get(word, ()))}:
+    accepted = {ours for word in truth.cause for ours in (word, *OUR_WORDS.get(word, ()))}
+    if "leak" in accepted and not truth.growing and any(name in error["sentence"] for name in truth.holder):
+        accepted.add(
+            "weights"
+        )  # (a copy of the weights: whether the program needs it cannot be known, but its name is right)
+    if error["cause"] not in accepted:
         return "wrong", f"{error['cause']}: {error['sentence']}"
     shown = ("sentence", "first_aid", "remedies", "culprit", "notes", "leaks")
     words = json.dumps([error[name] for name in shown]).lower()

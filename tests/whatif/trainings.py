@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
@@ -195,6 +196,71 @@ def train_generation(steps: int) -> Iterator[None]:
         yield
 
 
+def train_adversaries(steps: int) -> Iterator[None]:
+    """Two models with an optimizer each, and a gradient penalty; the pictures become larger every second step."""
+    maker = on_gpu(lambda: nn.Sequential(nn.Linear(256, 4096), nn.ReLU(), nn.Linear(4096, 3 * 96 * 96)))
+    critic = on_gpu(cnn)
+    optimizers = [torch.optim.Adam(maker.parameters()), torch.optim.RMSprop(critic.parameters(), foreach=False)]
+    yield
+    for step in range(steps):
+        size, rows = (96, 48) if step % 4 < 2 else (160, 24)
+        fake = functional.interpolate(maker(torch.zeros(rows, 256, device="cuda")).view(rows, 3, 96, 96), size=size)
+        mixed = torch.zeros(rows, 3, size, size, device="cuda", requires_grad=True)
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+        (critic(fake.detach()).mean() + slope.square().mean()).backward()
+        optimizers[1].step()
+        critic.zero_grad()
+        critic(fake).mean().backward()
+        optimizers[0].step()
+        maker.zero_grad()
+        critic.zero_grad()
+        yield
+
+
+def train_experts(steps: int) -> Iterator[None]:
+    """Rows are routed to experts of two widths in parts of any size; states wait on the host; blocks are checkpointed."""
+    draw = random.Random(19)
+    experts = on_gpu(
+        lambda: nn.ModuleList(
+            nn.Sequential(nn.Linear(1024, w), nn.GELU(), nn.Linear(w, 1024)) for w in (2048, 5120) * 3
+        )
+    )
+    optimizer = torch.optim.AdamW(experts.parameters(), fused=True)
+    yield
+    for _ in range(steps):
+        x = torch.zeros(draw.randrange(2000, 9000), 1024, device="cuda", requires_grad=True)
+        for _ in range(3):
+            cuts = sorted(draw.randrange(1, len(x)) for _ in experts[1:])
+            parts = zip(experts, x.tensor_split(cuts), strict=True)
+            x = torch.cat([checkpoint(expert, part, use_reentrant=False) for expert, part in parts]) + x
+        with torch.autograd.graph.save_on_cpu():
+            loss = functional.layer_norm(x, (1024,)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
+def train_points(steps: int) -> Iterator[None]:
+    """LBFGS with a history; second derivatives; the number of points changes in each step."""
+    draw = random.Random(23)
+    net = on_gpu(lambda: nn.Sequential(nn.Linear(2, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 1)))
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=2, history_size=3)
+    yield
+    for _ in range(steps):
+        points = torch.zeros(draw.randrange(20_000, 90_000), 2, device="cuda", requires_grad=True)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            (slope,) = torch.autograd.grad(net(points).sum(), points, create_graph=True)  # noqa: B023
+            loss = slope.square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        yield
+
+
 # Each yields when its model is there, and after each step.
 TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
     "gpt": train_gpt,
@@ -204,6 +270,9 @@ TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
     "accumulation": train_accumulation,
     "prefetch": train_prefetch,
     "generation": train_generation,
+    "adversaries": train_adversaries,
+    "experts": train_experts,
+    "points": train_points,
 }
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import storages
+from vramscope.oom import weight_copies
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
 from vramscope.oom.other_models import LiveObjects, copies_by_name, gathered
-from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, ModuleBytes, Update
+from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -38,6 +39,7 @@ class OwnedMemory(NamedTuple):
     optimizer_kind: str | None
     state_per_byte: float | None
     update: Update | None
+    copies: DataHolder | None
 
 
 def count(
@@ -71,7 +73,7 @@ def count(
     of_optimizers = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
     parameters, names = _named(roots, temporary, of_zero, of_optimizers)
 
-    owners = _Owners(device)
+    owners, copies = _Owners(device), None
     being_moved = set() if moving is None else set(map(id, moving.parameters()))
     stepped = set(map(id, (*of_zero, *of_optimizers)))
     trainable = waiting = largest = narrow = updated = at_once = 0
@@ -107,8 +109,11 @@ def count(
                 owners.add(tensor, type(model).__name__, OTHER_MODELS)
     if live is not None:
         weights = {name: one for root in roots for name, one in root.named_parameters()}
+        before = owners.counted()
         for tensor in copies_by_name(weights, live.dicts):
             owners.add(tensor, COPIES, OTHER_MODELS)
+        if among := owners.counted() - before:
+            copies = weight_copies.largest(weights, device, among)
 
     state_per_byte = state_per_byte_of(optimizers)
     if state_per_byte is not None and trainable:
@@ -129,6 +134,7 @@ def count(
         optimizer_kind=type(optimizers[0]).__name__ if optimizers else None,
         state_per_byte=state_per_byte,
         update=update_of(optimizers),
+        copies=copies,
     )
 
 
@@ -153,6 +159,10 @@ class _Owners:
             row[0] += size
             row[1] += 1
         return size
+
+    def counted(self) -> frozenset[int]:
+        """Storages that have an owner."""
+        return frozenset(self._counted)
 
     def owned_bytes(self) -> dict[str, int]:
         """Bytes by category."""

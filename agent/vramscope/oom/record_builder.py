@@ -357,6 +357,7 @@ def _owner_section(memory: OwnedMemory | None) -> OwnerSection:
         "optimizer_kind": memory.optimizer_kind,
         "state_bytes_per_parameter_byte": memory.state_per_byte,
         "update": memory.update,
+        "copies": memory.copies,
     }
 
 

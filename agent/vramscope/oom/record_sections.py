@@ -39,6 +39,7 @@ class OwnerSection(TypedDict, total=False):
     optimizer_kind: str | None
     state_bytes_per_parameter_byte: float | None
     update: Update | None
+    copies: DataHolder | None
 
 
 class LayoutSection(TypedDict, total=False):

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.holders.line_search import attribute_kept_at, name_kept_at
 from vramscope.leaks.holders.user_code import own_codes
 from vramscope.leaks.scan.object_children import Shapes, children
+from vramscope.memory.tensor_bytes import storages
 from vramscope.memory.variable_contents import VariableContents
 from vramscope.oom.other_models import copies_by_name
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.process import type_info
 from vramscope.process.name_roots import ATOMS, Root, roots
+from vramscope.protocol.oom_record import DataHolder
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +60,34 @@ def in_variables(weights: Mapping[str, torch.Tensor]) -> VariableContents:
             found.copies.extend((name, tensor) for tensor in copies)
             opened.children.clear()
     return found
+
+
+def largest(weights: Mapping[str, torch.Tensor], device: int, among: Collection[int]) -> DataHolder | None:
+    """Return the variable that leads to most copies of these parameters on the device, given by name.
+
+    among   storages that count; gradients and optimizer state have the same shapes
+    """
+    found: dict[str, _Opened] = {}
+    sizes: dict[str, dict[int, int]] = {}
+    for opened in _opened():
+        if type(opened.value) in DICTS:
+            copies = list(copies_by_name(weights, [opened.value]))  # type: ignore[list-item]
+            parts = {key: size for one in copies for key, size in storages(one, device) if key in among}
+            if parts:
+                name = f"{opened.root.spoken}{opened.path}"
+                found[name], sizes[name] = opened, parts
+                opened.children.clear()
+    name = max(sizes, key=lambda one: sum(sizes[one].values()), default=None)
+    if name is None:
+        return None
+    at = _kept_at(found[name].root, found[name].path)
+    return DataHolder(
+        name=name[:4096],
+        file=None if at is None else at[0].co_filename,
+        line=None if at is None else at[1],
+        tensors=len(sizes[name]),
+        held_bytes=sum(sizes[name].values()),
+    )
 
 
 class _Opened(NamedTuple):
@@ -102,10 +132,14 @@ def _opened() -> Iterator[_Opened]:
             room -= opened
 
 
-def _spoken(root: Root, path: str) -> str:
+def _kept_at(root: Root, path: str) -> tuple[types.CodeType, int] | None:
+    """Code and line that keep what a variable leads to."""
     if path.startswith("."):
         attribute = path[1:].partition("[")[0].partition(".")[0]
-        at = attribute_kept_at(own_codes(type(root.value)), attribute, container=False)
-    else:
-        at = None if root.code is None else name_kept_at(root.code, root.name, container=False)
+        return attribute_kept_at(own_codes(type(root.value)), attribute, container=False)
+    return None if root.code is None else name_kept_at(root.code, root.name, container=False)
+
+
+def _spoken(root: Root, path: str) -> str:
+    at = _kept_at(root, path)
     return f"{root.spoken}{path}" + ("" if at is None else f" ({line_of(at[0].co_filename, at[1])})")

@@ -53,6 +53,15 @@ class FreeBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightCopy:
+    """A copy of the model's weights is enough: without it the request and the step fit, as far as it is known."""
+
+    holder: str
+    line: str
+    copy_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryLimit:
     """The process may not reserve more."""
 
@@ -183,6 +192,7 @@ Details = (
     RetainedLeak
     | GrowthLeak
     | FreeBlocks
+    | WeightCopy
     | MemoryLimit
     | RefusedByFraction
     | OtherProcesses

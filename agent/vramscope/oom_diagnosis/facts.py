@@ -108,6 +108,10 @@ class Facts:
     """The program's own data on the device, in the variable with most of it."""
     data_name: str = ""
     data_line: str = ""
+    named_copy_bytes: int = 0
+    """Copies of the weights in the variable with most of them."""
+    copy_name: str = ""
+    copy_line: str = ""
     growth_bytes: int | None = None
     """Growth of the memory after each step, where it is known to grow."""
     growth_is_young: bool = False

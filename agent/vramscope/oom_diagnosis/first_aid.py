@@ -15,6 +15,7 @@ from vramscope.oom_diagnosis.cause import (
     Missing,
     NotKnown,
     OtherSoftware,
+    WeightCopy,
 )
 from vramscope.oom_diagnosis.demand import is_longer_input
 from vramscope.oom_diagnosis.facts import Facts
@@ -78,6 +79,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return HOST
     if isinstance(details, MemoryParts) and details.reason in (Limiting.OUTSIDE, Limiting.BEFORE):
         return OUTSIDE_STEP
+    if isinstance(details, WeightCopy):
+        return f"Free {facts.copy_name} after its last use, or keep it on the host."
     if kind is CauseKind.FRAGMENTATION:
         return facts.fragmentation_setting
     if kind is CauseKind.WEIGHTS and facts.is_reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import Final
 
@@ -18,9 +19,18 @@ _PINS: Final = re.compile(r"pin memory thread|\bpin_memory\b|\bcudaHostAlloc\b|\
 _XLA: Final = re.compile(r"\btorch_xla\b")
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _PLAIN_ERRORS: Final = (
-    "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndexError", "JSONDecodeError", "KeyError",
-    "ModuleNotFoundError", "NameError", "NotImplementedError", "OSError", "PermissionError", "StopIteration", "TypeError",
-    "UnboundLocalError", "UnicodeDecodeError", "ValueError", "ZeroDivisionError",
+    "JSONDecodeError", "OSError",
+    *sorted(
+        name
+        for name, kind in vars(builtins).items()
+        if isinstance(kind, type)
+        and issubclass(
+            kind,
+            ArithmeticError | AssertionError | AttributeError | ImportError | LookupError | NameError | NotImplementedError
+            | RecursionError | StopIteration | SyntaxError | TypeError | ValueError | FileExistsError | FileNotFoundError
+            | IsADirectoryError | NotADirectoryError | PermissionError,
+        )
+    ),
 )  # fmt: skip
 """Exceptions that a lack of memory does not cause. Others may be how a library or another rank reports it."""
 _RAISED: Final = re.compile(

@@ -24,6 +24,7 @@ from vramscope.oom_diagnosis.cause import (
     RefusedByFraction,
     RetainedLeak,
     UsedElsewhere,
+    WeightCopy,
 )
 from vramscope.oom_diagnosis.demand import has_larger_input, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
@@ -98,6 +99,10 @@ def _why(cause: Cause, facts: Facts) -> str:
             )
         case RefusedByFraction():
             return "The memory fraction of this process does not allow the request."
+        case WeightCopy() as copy:
+            where = f" ({copy.line})" if copy.line else ""
+            size = amount(copy.copy_bytes)
+            return f"{copy.holder}{where} has a copy of the model's weights, {size}. Without it, the request fits."
         case OtherProcesses() as others:
             fits = "request" if facts.from_text else "step"
             return f"Other processes use {amount(others.used_bytes)} of the device. Without them, the {fits} fits."
@@ -199,7 +204,7 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
     if parts.buffers_bytes:
         rows.append(("buffers {}", parts.buffers_bytes))
     if parts.other_models_bytes:
-        rows.append(("other models and copies of weights {}", parts.other_models_bytes))
+        rows.append((f"other models and copies of weights {{}}{_copy(facts)}", parts.other_models_bytes))
     expected = " (expected)" if not facts.gradients_bytes and not facts.optimizer_bytes else ""
     if parts.gradients_bytes:
         rows.append((f"gradients {{}}{expected}", parts.gradients_bytes))
@@ -230,6 +235,14 @@ def _sum_of_parts(parts: MemoryParts, facts: Facts) -> str:
     state = " The optimizer's state is not known yet." if facts.state_is_unknown and not parts.state_bytes else ""
     listed = ", ".join(words)
     return f"{unknown}{listed[0].upper()}{listed[1:]}: {total} in total, and PyTorch can use {available}.{state}"
+
+
+def _copy(facts: Facts) -> str:
+    """The variable with most copies, and its line."""
+    if not facts.copy_name:
+        return ""
+    name, line = (text.replace("{", "{{").replace("}", "}}") for text in (facts.copy_name, facts.copy_line))
+    return f" ({name}{f', {line}' if line else ''})"
 
 
 def _without_tiny(rows: list[tuple[str, int]], limit: int) -> list[tuple[str, int]]:

@@ -32,6 +32,7 @@ from vramscope.oom_diagnosis.cause import (
     RefusedByFraction,
     RetainedLeak,
     UsedElsewhere,
+    WeightCopy,
 )
 from vramscope.oom_diagnosis.demand import SAME_ORDER, outgrew_bytes, waits_for_backward
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN, Estimate
@@ -179,6 +180,17 @@ def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
     return None
 
 
+def _weight_copy(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    """A copy of the weights in a variable, if all fits without it; otherwise free blocks or all weights would be the cause."""
+    _, available, likely = _numbers(facts, estimate)
+    size = facts.named_copy_bytes
+    fixed = _unknown_parts(facts, estimate) is None and (facts.fixed_bytes or 0) > available
+    least = max(_lacking(facts, estimate), facts.idle_bytes or 0, 1)
+    if size < least or likely - size > available or not (fixed or _fragmentation(facts, estimate)):
+        return None
+    return Cause(CauseKind.WEIGHTS, WeightCopy(facts.copy_name, facts.copy_line, size))
+
+
 def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
     # Where graphs of many forwards are alive and no backward has come, more of them keep coming: one block would be
     # full soon.
@@ -300,6 +312,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _other_processes,
     _used_elsewhere,
     _grown_outside,
+    _weight_copy,
     _fragmentation,
     _unknown_parts,
     _fixed_parts,

@@ -82,8 +82,10 @@ def _copies(context: RemedyContext) -> Iterator[Remedy]:
     if context.kind is CauseKind.LEAK and growing(context.record) and copies <= (1 + RECENT) * facts.leaked_bytes:
         return  # the leaked variable has them, and the remedy of the leak frees them
     if copies > facts.copy_bytes:  # an unfinished copy has a remedy of its own
+        where = f" ({facts.copy_line})" if facts.copy_line else ""
+        named = f"{facts.copy_name}{where}" if facts.copy_name else "a checkpoint, a state dict, gradients"
         yield Remedy(
-            what="free the copies of weights (a checkpoint, a state dict, gradients), or keep them on the host",
+            what=f"free the copies of weights ({named}), or keep them on the host",
             saves_bytes=copies,
             enough=_without(context, copies),
             source="measured",
