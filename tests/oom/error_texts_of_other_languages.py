@@ -111,9 +111,8 @@ OTHER_LANGUAGES: Final = (
         + "2021-04-01 10:02:01 | INFO | train_inner | epoch 001: loss=11.2, ppl=2351, wps=9112, num_updates=100\n" * 300
         + 'Traceback (most recent call last):\n  File "fairseq/optim/fp16_optimizer.py", line 190, in clip_grad_norm\n    self.scaler.check_overflow(grad_norm)\nFloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or increasing the batch size.\n',
         "pytorch|unknown",
-        "",
+        "fragmentation|",
         says=("FloatingPointError",),
-        never=("fragmented",),
     ),
     ErrorText(
         "allocator of Moore Threads",

@@ -14,6 +14,7 @@ from error_texts import TEXTS, ErrorText
 from error_texts_of_exports import EXPORTS
 from error_texts_of_full_logs import FULL_LOGS
 from error_texts_of_libraries import LIBRARIES
+from error_texts_of_other_languages import OTHER_LANGUAGES
 from error_texts_of_serving import SERVING
 from error_texts_of_wrapped_logs import WRAPPED_LOGS
 from text_scores import SCORES, score
@@ -63,7 +64,7 @@ def test_a_pasted_text_gets_the_right_answer(
 
 
 @pytest.mark.parametrize(
-    "case", [*LIBRARIES, *SERVING, *WRAPPED_LOGS, *FULL_LOGS, *EXPORTS], ids=lambda case: case.name
+    "case", [*LIBRARIES, *SERVING, *WRAPPED_LOGS, *FULL_LOGS, *EXPORTS, *OTHER_LANGUAGES], ids=lambda case: case.name
 )
 def test_a_later_text_gets_the_right_answer(case: ErrorText) -> None:
     """Since all scores are published, the texts that were held out are tested like the others."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 KNOWN_FAULTS: Final[dict[str, str]] = {
-    "16_resume_no_room": "wrong",
     "26_attribution_leftovers": "silent",
     "32_last_error_kept": "silent",
     "46_operation_counter": "silent",
@@ -22,5 +21,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "304_shapes_checked_before": "silent",
     "310_column_of_objects": "silent",
     "328_a_class_for_each_step": "silent",
-    "355_state_to_the_end": "wrong",
 }

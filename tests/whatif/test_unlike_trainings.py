@@ -36,6 +36,8 @@ def test_ten_settings_of_three_other_trainings_come_as_predicted(emulated_gpu: N
     for (name, conf), measured in zip(ASKED, measure_all(questions), strict=True):
         each = predict(histories[name], conf, device_bytes=CARD)
         predicted, came = ({key: one[key] for key in COUNTED} for one in (vars(each), measured))
-        if predicted != came or each.certainty != "exact":
+        # A snapshot does not say whether the memory was limited, and with a limit that threshold returns memory.
+        certainty = "estimate" if "garbage_collection_threshold" in conf else "exact"
+        if predicted != came or each.certainty != certainty:
             differences.append((name, conf, predicted, came, each.certainty, each.reasons))
-    assert not differences
+    assert not differences, "\n".join(map(str, differences))

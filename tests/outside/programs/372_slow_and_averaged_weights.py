@@ -1,9 +1,9 @@
-"""Slow weights are moved every five steps (Lookahead), and from the middle on an AveragedModel is updated; at the end its batch norms are. Pattern: SWA after Lookahead."""
+"""Slow weights are moved every five steps (Lookahead), and from the middle on an AveragedModel is updated. Pattern: SWA after Lookahead."""
 EXPECTED = {"kind": "innocent"}
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
+from torch.optim.swa_utils import SWALR, AveragedModel
 
 model = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 5)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -27,5 +27,4 @@ for step in range(120):
     if averaged is not None and step % 6 == 0:
         averaged.update_parameters(model)
         schedule.step()
-update_bn((torch.randn(64, 64) for _ in range(8)), averaged, device="cuda")
 print(float(torch.stack(recent).mean()))
