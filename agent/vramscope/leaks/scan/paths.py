@@ -247,11 +247,10 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
             if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
                 size = length_in(child, value)
-                if label == path.label and kind is path.kind and size == path.size:
-                    seen[key] = path
-                    queue.append(
-                        (child, path)
-                    )  # one link more of a chain (``.before.before``): as deep, and called, as the last
+                before = _link_before(path, label, kind, size)
+                if before is not None:
+                    seen[key] = before
+                    queue.append((child, before))
                     continue
                 seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
                 (rows if is_long else queue).append((child, seen[key]))
@@ -273,6 +272,21 @@ def _look_into(later: list[_Long], search: _Search) -> None:
         search.between.update(dict.fromkeys(inside.wanted, one.path))
         search.long.append((one.path, inside))
     later.clear()
+
+
+def _link_before(path: Path, label: str, kind: type, size: int | None) -> Path | None:
+    """The link that a child of ``path`` repeats: one more of a chain (``.before.before``) is as deep, and called, as the last.
+
+    A link may consist of several objects, as that of nested iterators or of nodes in tuples does.
+    """
+    link: Path | None = path
+    for _ in range(RECORDS):
+        if link is None:
+            return None
+        if label == link.label and kind is link.kind and size == link.size:
+            return link
+        link = link.parent
+    return None
 
 
 def _is_in_what_takes_more(path: Path) -> bool:
