@@ -78,6 +78,27 @@ def test_an_argument_is_named_as_the_caller_names_it() -> None:
     assert nameless == {"weights"}
 
 
+class Learner:
+    def __init__(self) -> None:
+        self.fast: list[object] = [object()]
+
+    def adapt(self, given: list[object]) -> tuple[set[str], set[str]]:
+        return self.loss(self.fast), self.loss(given)
+
+    def loss(self, weights: list[object]) -> set[str]:
+        return {"weights", "given"} & set(names_of(weights))
+
+
+class Slotted(Learner):
+    __slots__ = ("fast",)
+
+
+def test_an_argument_that_an_object_further_out_has_is_left_to_that_object() -> None:
+    """What a call was given, and nobody further out has, keeps the name of the outermost variable."""
+    assert Learner().adapt([object()]) == (set(), {"given"})
+    assert Slotted().adapt([object()]) == (set(), {"given"})
+
+
 def test_self_keeps_its_name() -> None:
     trainer = Holding()
     assert {"self", "trainer"} <= set(trainer.names())

@@ -75,7 +75,8 @@ def roots() -> list[list[Root]]:
 
 
 def _without_arguments(mine: list[Root]) -> list[Root]:
-    """Leave out arguments whose value a function further out has in a variable: that one refers to it after the call, too.
+    """Leave out arguments whose value a function further out has in a variable or in an attribute of one: that one refers to it
+    after the call, too.
 
     mine   variables of functions, innermost first
     """
@@ -86,7 +87,23 @@ def _without_arguments(mine: list[Root]) -> list[Root]:
             found.append(root)
         if root.name.isidentifier():  # pytest's assert has variables like @py_assert2
             further_out.add(id(root.value))
+            further_out.update(_attributes(root.value))
     return found[::-1]
+
+
+def _attributes(value: object) -> Iterator[int]:
+    """Yield ids of what an object of the user's class has as attributes. None of its code runs."""
+    kind = type(value)
+    if issubclass(kind, CONTAINERS) or type_info.module_of(kind).partition(".")[0] in (
+        "builtins",
+        "collections",
+        "torch",
+    ):
+        return
+    for inner in gc.get_referents(value):  # the attributes, or a dict of them
+        yield id(inner)
+        if type(inner) is dict and len(inner) <= MOST_ATTRIBUTES:
+            yield from map(id, list(inner.values()))
 
 
 def _is_argument(root: Root) -> bool:
@@ -99,7 +116,7 @@ def _is_argument(root: Root) -> bool:
 
 
 def _is_self(root: Root) -> bool:
-    return root.name == "self" and issubclass(type(root.value), (dict, list, set, collections.deque))
+    return root.name == "self" and issubclass(type(root.value), CONTAINERS)
 
 
 def in_flight() -> set[int]:
@@ -242,6 +259,9 @@ def user_modules() -> list[types.ModuleType]:
     return found
 
 
+CONTAINERS: Final = (dict, list, set, collections.deque)
+MOST_ATTRIBUTES: Final = 200
+"""Entries of a dict that may be that of an object's attributes."""
 ATOMS: Final = frozenset(
     (int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice)
 )
