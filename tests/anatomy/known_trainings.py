@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from later_trainings import LATER
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -804,4 +805,4 @@ def make_trainer() -> Training:
 
 TRAININGS: dict[str, Callable[[], Training]] = {
     name.removeprefix("make_"): make for name, make in list(globals().items()) if name.startswith("make_")
-}
+} | LATER

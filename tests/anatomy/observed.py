@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 JUDGED = (
     *("gpt2", "gpt2_checkpointed", "gpt2_autocast", "resnet", "t5", "lstm", "gan", "reentrant", "trainer"),
-    *("fsdp2", "ddp", "sam", "lbfgs", "accumulated", "offloaded"),
+    *("fsdp2", "ddp", "sam", "lbfgs", "accumulated", "offloaded", "momentum_queue", "recurrent_scores"),
 )
 """Trainings whose categories are compared with the truth."""
 REMEDIES = (

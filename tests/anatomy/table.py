@@ -42,6 +42,9 @@ JUDGED = {
     "ema": "an average of the weights (`swa_utils`)",
     "lora": "frozen blocks, narrow matrices beside them",
     "compiled": "torch.compile, `aot_eager`",
+    "momentum_queue": "contrastive, a momentum encoder and a queue",
+    "recurrent_scores": "GRU, a sum over label sequences, two optimizers",
+    "actor_and_world": "an actor in a learned world, two optimizers",
 }
 REMEDIES = [
     ("checkpointing", "gpt2", "gpt2_checkpointed"),
