@@ -1,4 +1,4 @@
-"""A network that solves a differential equation: second derivatives by create_graph, LBFGS with a closure, points drawn anew every ten steps, the history of losses as numbers. Pattern: physics-informed networks."""
+"""A network that solves a differential equation: second derivatives by create_graph, LBFGS with a closure, points drawn again every ten steps, the history of losses as numbers. Pattern: physics-informed networks."""
 EXPECTED = {"kind": "innocent"}
 
 import torch
