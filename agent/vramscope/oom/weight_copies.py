@@ -74,12 +74,12 @@ def largest(weights: Mapping[str, torch.Tensor], device: int, among: Collection[
             copies = list(copies_by_name(weights, [opened.value]))  # type: ignore[list-item]
             parts = {key: size for one in copies for key, size in storages(one, device) if key in among}
             if parts:
-                name = f"{opened.root.spoken}{opened.path}"
-                found[name], sizes[name] = opened, parts
+                spoken = f"{opened.root.spoken}{opened.path}"
+                found[spoken], sizes[spoken] = opened, parts
                 opened.children.clear()
-    name = max(sizes, key=lambda one: sum(sizes[one].values()), default=None)
-    if name is None:
+    if not sizes:
         return None
+    name = max(sizes, key=lambda one: sum(sizes[one].values()))
     at = _kept_at(found[name].root, found[name].path)
     return DataHolder(
         name=name[:4096],
