@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -15,7 +16,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
+
+from collector import Collector
+from training import Arrived
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,6 +100,73 @@ def test_the_agent_alone_brings_three_packages_and_no_torch(install, elsewhere):
     """
     code = re.sub(r"^ {8}", "", code, flags=re.MULTILINE)
     assert json.loads(run(python, "-c", code, **elsewhere)) == [True, [], ["httpx", "msgspec", "nvidia-ml-py"]]
+
+
+def link_torch(python: Path) -> None:
+    """Put the installed PyTorch and what it requires into an environment, without the libraries that other tests need."""
+    target = next((python.parent.parent / "lib").glob("python*/site-packages"))
+    required = [Requirement(text) for text in importlib.metadata.requires("torch") or []]
+    names = [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    kept = [name for name in names if not name.startswith(("nvidia", "cuda", "triton"))]
+    kept += ["mpmath", "markupsafe"]  # of sympy and jinja2
+    for name in ("torch", *kept):
+        for file in importlib.metadata.files(name) or []:
+            top = Path(file.parts[0])
+            source = Path(importlib.metadata.distribution(name).locate_file(top))
+            if top.name not in ("..", "__pycache__") and not (target / top).exists():
+                (target / top).symlink_to(source)
+    site = Path(importlib.metadata.distribution("torch").locate_file("")).resolve()
+    for emulation in [*site.glob("*emulated[_-]gpu*"), site / "nvidia"]:  # where make setup has put it
+        if emulation.exists() and "dist-info" not in emulation.name and not (target / emulation.name).exists():
+            (target / emulation.name).symlink_to(emulation)
+
+
+TRAINING = """
+import importlib.util, json, torch
+from vramscope import agent
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+session = agent.attach(model, name="fresh")
+for _ in range(5):
+    model(torch.zeros(8, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+agent.detach()
+print(json.dumps([name for name in OTHERS if importlib.util.find_spec(name)]))
+"""
+OTHERS = (
+    "transformers", "lightning", "accelerate", "peft", "ray", "wandb", "mlflow", "tensorboard", "IPython", "ipykernel", "mcp",
+    "plotly", "pandas", "polars", "numpy", "fastapi", "vramscope_server.app",
+)  # fmt: skip
+
+
+@pytest.mark.gpu
+def test_the_agent_runs_with_torch_and_its_three_packages_alone(install, elsewhere, tmp_path):
+    """A training in an environment without any framework, tracker or server is watched to its end."""
+    python = install()
+    link_torch(python)
+    with Collector() as collector:
+        env = elsewhere["env"] | {"VRAMSCOPE_SERVER": collector.url, "VRAMSCOPE_SPOOL_DIR": str(tmp_path / "spool")}
+        code = TRAINING.replace("OTHERS", repr([name for name in OTHERS if "." not in name]))
+        done = subprocess.run(
+            [python, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=170, cwd=tmp_path, env=env
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1]) == [], "the environment has none of them"
+        assert "Traceback" not in done.stderr and "stopped" not in done.stderr, done.stderr
+        arrived = Arrived(collector)
+        assert arrived.attached.name == "fresh"
+        assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5]
+        assert all(row["peak_allocated_bytes"] > 0 for row in arrived.rows("steps"))
+        assert arrived.ended is not None and arrived.ended.state == "finished"
+
+
+def test_without_torch_attach_leaves_the_program_alone(install, elsewhere):
+    """A script that imports the agent where PyTorch is missing goes on."""
+    code = "from vramscope import agent; session = agent.attach(); session.step(); agent.detach(); print('went on')"
+    done = subprocess.run([install(), "-c", code], capture_output=True, text=True, timeout=60, **elsewhere)
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_the_server_the_command_says_what_is_missing(install, elsewhere):
