@@ -202,3 +202,20 @@ def test_a_peak_that_no_step_had_is_of_its_phase_alone() -> None:
     assert place() == (90, None, "eval", None), "it was called step 2's, in backward"
     rows("steps", step=[3], peak_allocated_bytes=[100], peak_phase=[backward])
     assert place() == (100, 3, "backward", None), "a sample in the midst of a step is below the step's own peak"
+
+
+def test_samples_alone_are_no_peak_once_a_step_has_ended() -> None:
+    """Of an XPU or MPS, steps have no peaks. Before the first step, a sample is the best that is known."""
+
+    def columns(**values: list[int]) -> dict[str, np.ndarray]:
+        return {name: np.array(value) for name, value in values.items()}
+
+    summary = RankSummary()
+    summary.add("samples", columns(time_ns=[1, 2], step=[0, 0], allocated_bytes=[10, 30], reserved_bytes=[50, 60]))
+    assert aggregate([summary])["peak_allocated_bytes"] == 30
+    summary.add("steps", columns(time_ns=[3], step=[1]))
+    row = aggregate([summary])
+    assert (row["steps"], row["peak_allocated_bytes"], row["peak_reserved_bytes"]) == (1, None, None)
+    assert (row["peak_step"], row["peak_phase"], row["peak_categories"]) == (None, None, None)
+    summary.add("steps", columns(time_ns=[4], step=[2], peak_allocated_bytes=[20], peak_reserved_bytes=[40]))
+    assert aggregate([summary])["peak_allocated_bytes"] == 30

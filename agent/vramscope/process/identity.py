@@ -146,7 +146,7 @@ def git_commit(directory: Path) -> str | None:
 
 
 def devices(indices: tuple[int, ...]) -> list[messages.Device]:
-    """Describe the watched devices. CUDA must be initialised unless all are the CPU."""
+    """Describe the watched devices. They are CUDA's if CUDA is initialized."""
     found = []
     for index in indices:
         if index == series.CPU:
@@ -154,6 +154,9 @@ def devices(indices: tuple[int, ...]) -> list[messages.Device]:
             continue
         import torch
 
+        if not torch.cuda.is_initialized():
+            found.append(_other_device(index))
+            continue
         properties = torch.cuda.get_device_properties(index)
         found.append(
             messages.Device(
@@ -161,6 +164,24 @@ def devices(indices: tuple[int, ...]) -> list[messages.Device]:
             )
         )
     return found
+
+
+def _other_device(index: int) -> messages.Device:
+    """Describe a device of an accelerator other than CUDA."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator()
+    kind = "cpu" if accelerator is None else accelerator.type
+    if kind == "mps":
+        total_bytes = int(torch.mps.recommended_max_memory())
+        return messages.Device(index=index, name=f"Apple GPU (MPS, {platform.machine()})", total_bytes=total_bytes)
+    properties = getattr(getattr(torch, kind, None), "get_device_properties", lambda index: None)(index)
+    name = getattr(properties, "name", None)
+    return messages.Device(
+        index=index,
+        name=f"{name} ({kind.upper()})" if name else kind.upper(),
+        total_bytes=getattr(properties, "total_memory", None),
+    )
 
 
 def uuid_of(properties: Any, environ: Mapping[str, str] = os.environ) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from vramscope.guard import guarded
 from vramscope.memory.host import Host
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
+from vramscope.memory.other_accelerator import OtherAccelerator, other_accelerator
 from vramscope.memory.peak_counters import SharedPeakCounters, Stats, share_peak_counters
 from vramscope.memory.private_pools import RESERVED, PrivatePools
 from vramscope.memory.unified_memory import CAPTURES, is_unified
@@ -86,6 +87,9 @@ class Sampler:
         self._before_ns = time.perf_counter_ns()
         self._finding_devices = threading.Lock()
         self._watched_cpu = False
+        self._other = other_accelerator()
+        self._other_devices: list[int] = []
+        self._find_other_from = 0.0
         self._cuda_was_up = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-sampler", daemon=True)
@@ -156,15 +160,22 @@ class Sampler:
     def _tick(self) -> None:
         if time.monotonic() >= self._find_devices_from:
             self._find_devices()
+        if self._other is not None and time.monotonic() >= self._find_other_from:
+            self._find_other_devices(self._other)
         counters = self._clock.counters
         if counters:
             read_ns = time.perf_counter_ns()
             counted = {counter.device: counter.sample() for counter in counters}
             readings = self._read_devices(counted)
             for device, stats in counted.items():
-                self._ring.put(self._sample(device, stats, readings.get(device, NOT_KNOWN), read_ns))
+                columns = self._allocator_columns(device, stats) | readings.get(device, NOT_KNOWN)._asdict()
+                self._ring.put(self._sample(device, columns, read_ns))
+        elif self._other is not None and self._other_devices:
+            for device in self._other_devices:
+                read_ns = time.perf_counter_ns()
+                self._ring.put(self._sample(device, self._other.read(device), read_ns))
         elif self._is_cpu_training():
-            self._ring.put(self._sample(series.CPU, None, NOT_KNOWN, time.perf_counter_ns()))
+            self._ring.put(self._sample(series.CPU, {}, time.perf_counter_ns()))
         now = time.monotonic()
         if now >= self._carry_from or self._stop.is_set():
             self._carry_from = now + (0.0 if now < self._quick_until else CARRY_EVERY_S)
@@ -176,13 +187,10 @@ class Sampler:
             self._overhead_from, self._taken_before = now + OVERHEAD_EVERY_S, taken
             self._ring.put(self._overhead.message(taken, self._dropped_samples()))
 
-    def _sample(self, device: int, stats: Stats | None, reading: DeviceReading, read_ns: int) -> messages.Block:
-        """Return the row of a device. ``stats``: the allocator's counters at ``read_ns``; None for the CPU."""
-        clock = self._clock
-        row: dict[str, int] = {"step": clock.step}
-        if clock.watched:
-            row["phase"] = clock.phase
-        if stats is not None:
+    def _allocator_columns(self, device: int, stats: Stats) -> dict[str, int]:
+        """Return what CUDA's allocator has counted on a device."""
+        row = {
+            name: stats[array]["all"]["current"]
             for name, array in (
                 ("allocated_bytes", "allocated_bytes"),
                 ("reserved_bytes", "reserved_bytes"),
@@ -190,18 +198,25 @@ class Sampler:
                 ("requested_bytes", "requested_bytes"),
                 ("inactive_split_bytes", "inactive_split_bytes"),
                 ("segments", "segment"),
-            ):
-                row[name] = stats[array]["all"]["current"]
-            row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
-            row["unusable_bytes"] = self.fragments.read(device)
-            row.update(self._private_pools.read(device, stats))
+            )
+        }
+        row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
+        row["unusable_bytes"] = self.fragments.read(device)
+        return row | self._private_pools.read(device, stats)
+
+    def _sample(self, device: int, columns: dict[str, int], read_ns: int) -> messages.Block:
+        """Return the row of a device. ``columns``: its memory at ``read_ns``."""
+        clock = self._clock
+        row: dict[str, int] = {"step": clock.step}
+        if clock.watched:
+            row["phase"] = clock.phase
+        row.update(columns)
         row["time_ns"] = self.wall_ns(read_ns)
-        row.update(reading._asdict())
         row.update(self._others_columns.pop(device, {}))
         row.update(self._host.read()._asdict())
         self._on_sample(device, row)
-        columns = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
-        return messages.Block(stream="samples", device=device, rows=1, columns=columns)
+        known = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
+        return messages.Block(stream="samples", device=device, rows=1, columns=known)
 
     def _read_devices(self, counted: dict[int, Stats]) -> dict[int, DeviceReading]:
         """Return NVML's values by device, or CUDA's for a device that shares the host's memory.
@@ -230,8 +245,10 @@ class Sampler:
         self._on_steps(steps)
         for step in steps:
             self._overhead.add(step)
-        for device in sorted({device for step in steps for device in step.devices or (series.CPU,)}):
-            mine = [step for step in steps if device in (step.devices or (series.CPU,))]
+        # A device without counters of peaks has the steps' durations alone.
+        without_peaks = tuple(self._other_devices[:1]) or (series.CPU,)
+        for device in sorted({device for step in steps for device in step.devices or without_peaks}):
+            mine = [step for step in steps if device in (step.devices or without_peaks)]
             self._ring.put(step_block(mine, self._end_before(mine[0], steps), device, self.wall_ns))
         self._before_ns = steps[-1].end_ns
 
@@ -276,13 +293,21 @@ class Sampler:
         if fresh:
             self._on_devices(tuple(counter.device for counter in self._clock.counters))
 
+    def _find_other_devices(self, other: OtherAccelerator) -> None:
+        fresh = [device for device in other.devices_in_use() if device not in self._other_devices]
+        if fresh:
+            self._other_devices = [*self._other_devices, *fresh]
+            self._on_devices(tuple(self._other_devices))
+        # Before the first is found, each reading asks, so that no step belongs to the CPU.
+        self._find_other_from = time.monotonic() + (FIND_DEVICES_EVERY_S if self._other_devices else 0.0)
+
     def _is_cpu_training(self) -> bool:
         """Whether to report a training on the CPU: there is no GPU, or a step was made without it."""
         if not self._watched_cpu and not cuda_is_up():
             import torch
 
             has_nvml = self.nvml is None or self.nvml.available
-            no_gpu = torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
+            no_gpu = self._other is None and torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
             if no_gpu or self._clock.step:
                 self._watched_cpu = True
                 self._on_devices((series.CPU,))

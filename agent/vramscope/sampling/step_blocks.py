@@ -54,8 +54,9 @@ def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
         "watched": int(step.watched),
         "agent_ns": step.agent_ns // step.steps,
         "graphs_alive": step.after.graphs_alive,
-        "after_step_bytes": step.after.after_step_bytes,
     }
+    if step.devices or device == series.CPU:  # else it is memory of the host, and the row is of another device
+        row["after_step_bytes"] = step.after.after_step_bytes
     if step.steps > 1:
         row["first_step"] = step.number - step.steps + 1
     position = step.devices.index(device) if device in step.devices else None
@@ -81,7 +82,7 @@ def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
         row["foreign_reset"] = max(row.get("foreign_reset", 0), cut.reset_seen)
         row["end_allocated_bytes"], row["end_reserved_bytes"] = cut.allocated_bytes, cut.reserved_bytes
         row["after_step_bytes"] = cut.allocated_bytes
-    if step.breakdown:
+    if step.breakdown and (step.devices or device == series.CPU):
         at_end, at_peak = step.breakdown[position or 0]
         row.update(split_columns("end", at_end))
         row.update(split_columns("peak", at_peak))

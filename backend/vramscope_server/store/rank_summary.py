@@ -89,6 +89,20 @@ class RankSummary(msgspec.Struct):
     by_time: Sparkline = msgspec.field(default_factory=lambda: Sparkline(width=100_000_000))
 
     @property
+    def measured_peak_bytes(self) -> int | None:
+        """Highest allocated memory. None if steps have ended whose peaks are unknown: samples alone miss them (Intel XPU, MPS)."""
+        return None if self._has_samples_alone else self.peak_allocated_bytes
+
+    @property
+    def measured_reserved_bytes(self) -> int | None:
+        """Highest reserved memory. None if steps have ended whose peaks are unknown."""
+        return None if self._has_samples_alone else self.peak_reserved_bytes
+
+    @property
+    def _has_samples_alone(self) -> bool:
+        return bool(self.steps) and self.step_peak_bytes is None and not self.phase_peaks_bytes
+
+    @property
     def reserved_by_steps(self) -> int | None:
         """Highest reserved memory of a step; of an older summary that of all samples."""
         if self.step_reserved_bytes is None and self.step_peak_bytes is not None:

@@ -37,15 +37,15 @@ class RunColumns(PeakPlace, _NeverNeeded):
 def aggregate(summaries: Iterable[RankSummary]) -> RunColumns:
     """Columns of the run (``tables.runs``) from those of its ranks: the highest of any rank."""
     ranks = list(summaries)
-    peak = _best(ranks, "peak_allocated_bytes")
+    peak = _best(ranks, "measured_peak_bytes")
     held = _best(ranks, "reserved_bytes")
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
     unusable = _best(ranks, "unusable_reserved_bytes")
     return {
         "steps": _over(ranks, "steps", max),
-        "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
-        "peak_reserved_bytes": _over(ranks, "peak_reserved_bytes", max),
+        "peak_allocated_bytes": _over(ranks, "measured_peak_bytes", max),
+        "peak_reserved_bytes": _over(ranks, "measured_reserved_bytes", max),
         **(peak or RankSummary()).peak_place,
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,

@@ -1,0 +1,105 @@
+"""Intel's XPU and Apple's MPS: fakes of PyTorch's counters, in real trainings."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from collector import Collector
+from training import Arrived, run
+
+from vramscope.memory import other_accelerator as module
+from vramscope.memory.other_accelerator import OtherAccelerator, other_accelerator
+
+MIB = 1 << 20
+XPU = """
+from types import SimpleNamespace
+asked = []
+torch.accelerator.current_accelerator = lambda check_available=False: None if check_available else torch.device("xpu")
+torch.accelerator.device_count = lambda: 2
+torch.xpu.is_initialized = lambda: True
+def stats(index):
+    asked.append(index)
+    held = {0: 0, 1: 64 << 20}[index]
+    return {"allocated_bytes.all.current": held, "allocated_bytes.all.peak": held, "reserved_bytes.all.current": 2 * held}
+torch.accelerator.memory_stats = stats
+torch.xpu.get_device_properties = lambda index: SimpleNamespace(name="Intel Arc", total_memory=16 << 30)
+"""
+MPS = """
+torch.accelerator.current_accelerator = lambda check_available=False: None if check_available else torch.device("mps")
+torch.backends.mps.is_available = lambda: True
+torch.mps.current_allocated_memory = lambda: 64 << 20
+torch.mps.driver_allocated_memory = lambda: 100 << 20
+torch.mps.recommended_max_memory = lambda: 12 << 30
+"""
+TRAINING = """
+agent.attach(model, name="other")
+for _ in range(6):
+    model(torch.zeros(8, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.1)
+agent.detach()
+"""
+
+
+def trained(fakes: str, collector: Collector, spool: Path) -> tuple[Arrived, str]:
+    """What arrived of a training whose PyTorch reports this accelerator, and what it printed."""
+    model = "model = nn.Sequential(nn.Linear(64, 256), nn.Linear(256, 4))\noptimizer = torch.optim.AdamW(model.parameters())\n"
+    printed = run(fakes + model + TRAINING, collector, spool, loop=False)
+    return Arrived(collector), printed
+
+
+def test_memory_of_an_xpu_is_sampled_and_its_peaks_stay_unknown(collector: Collector, spool: Path) -> None:
+    arrived, printed = trained(XPU, collector, spool)
+    (device,) = arrived.attached.devices
+    assert (device.index, device.name, device.total_bytes) == (1, "Intel Arc (XPU)", 16 << 30)
+    samples, steps = arrived.rows("samples"), arrived.rows("steps")
+    assert samples and steps
+    assert {row["device"] for row in [*samples, *steps]} == {1}
+    assert {(row["allocated_bytes"], row["reserved_bytes"]) for row in samples} == {(64 * MIB, 128 * MIB)}
+    assert [row["step"] for row in steps] == [1, 2, 3, 4, 5, 6]
+    of_steps = set().union(*steps)
+    assert not {name for name in of_steps if name.endswith("_bytes")}, "the host's memory is not the device's"
+    assert "on the CPU" not in printed and "Peak" not in printed
+
+
+def test_memory_of_mps_is_metals_figure_and_pytorchs(collector: Collector, spool: Path) -> None:
+    arrived, printed = trained(MPS, collector, spool)
+    (device,) = arrived.attached.devices
+    assert device.index == 0 and device.name.startswith("Apple GPU (MPS") and device.total_bytes == 12 << 30
+    samples = arrived.rows("samples")
+    assert {(row["allocated_bytes"], row["process_device_bytes"]) for row in samples} == {(64 * MIB, 100 * MIB)}
+    assert not any("reserved_bytes" in row for row in samples), "Metal's figure has more than PyTorch's cache"
+    assert "on the CPU" not in printed
+
+
+def test_a_training_on_the_cpu_of_such_a_machine_is_one_on_the_cpu(collector: Collector, spool: Path) -> None:
+    arrived, _ = trained(XPU.replace("64 << 20", "0"), collector, spool)
+    assert [device.index for device in arrived.attached.devices] == [-1]
+    assert {row["device"] for row in arrived.rows("steps")} == {-1}
+
+
+def test_a_device_that_is_not_initialized_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "memory_stats", lambda index: pytest.fail("it would initialize the device"))
+    monkeypatch.setattr(torch.xpu, "is_initialized", lambda: False)
+    assert OtherAccelerator("xpu").devices_in_use() == []
+    assert OtherAccelerator("xpu").read(0) == {}
+
+
+def test_a_pytorch_without_common_counters_is_asked_by_the_devices_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.accelerator, "memory_stats")
+    monkeypatch.setattr(torch.xpu, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.xpu, "memory_stats", lambda index: {"allocated_bytes.all.current": 5, "num_ooms": 1})
+    assert OtherAccelerator("xpu").read(0) == {"allocated_bytes": 5, "ooms": 1}
+
+
+@pytest.mark.parametrize("kind", ["cuda", None])
+def test_cuda_and_a_build_without_accelerator_are_none(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
+    device = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert other_accelerator() is None
+    monkeypatch.delattr(torch, "accelerator")
+    assert other_accelerator() is None, inspect.getdoc(module)
