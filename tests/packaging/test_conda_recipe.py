@@ -1,8 +1,11 @@
-"""The conda recipe has the version, the dependencies and the commands of ``pyproject.toml``."""
+"""The conda recipe has the version, the dependencies and the commands of ``pyproject.toml``. At night rattler-build renders it."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "conda" / "meta.yaml"
+RECIPE = ROOT / "conda" / "recipe.yaml"
 CONDA_NAMES = {"uvicorn": "uvicorn-standard", "prometheus-client": "prometheus_client"}
 """Packages that have another name on conda-forge; the first one's stands for its extra ``standard``."""
 PIN = "PINNED"
@@ -34,15 +37,14 @@ def project() -> dict[str, Any]:
 def recipe() -> dict[str, Any]:
     """The recipe with its variables filled in."""
     text = RECIPE.read_text()
-    values = dict(re.findall(r'^\{% set (\w+) = "(.*)" %\}$', text, re.MULTILINE)) | {"PYTHON": "python"}
-    text = re.sub(r"^\{%.*%\}$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\{\{ pin_subpackage\(.*\) \}\}", PIN, text)
-    text = re.sub(r"\{\{ (\w+) \}\}", lambda found: values[found[1]], text)
+    values = yaml.safe_load(text)["context"] | {"PYTHON": "python"}
+    text = re.sub(r"\$\{\{ pin_subpackage\(.*\) \}\}", PIN, text)
+    text = re.sub(r"\$\{\{ (\w+) \}\}", lambda found: values[found[1]], text)
     return yaml.safe_load(text)  # type: ignore[no-any-return]
 
 
 def output(recipe: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(one for one in recipe["outputs"] if one["name"] == name)
+    return next(one for one in recipe["outputs"] if one["package"]["name"] == name)
 
 
 def as_conda(requirements: list[str]) -> set[str]:
@@ -56,15 +58,15 @@ def as_conda(requirements: list[str]) -> set[str]:
 
 
 def test_the_version_is_that_of_the_package(recipe: dict[str, Any]) -> None:
-    assert recipe["package"]["version"] == vramscope.__version__
+    assert recipe["recipe"]["version"] == vramscope.__version__
     assert recipe["source"]["url"].endswith(f"vramscope-{vramscope.__version__}.tar.gz")
 
 
 def test_the_agent_has_its_dependencies_and_no_more(recipe: dict[str, Any], project: dict[str, Any]) -> None:
     needs = output(recipe, "vramscope")["requirements"]
-    python = f"python {project['requires-python']}"
-    assert set(needs["run"]) == as_conda(project["dependencies"]) | {python}
-    assert python in needs["host"] and "hatchling" in needs["host"]
+    oldest = project["requires-python"]
+    assert set(needs["run"]) == as_conda(project["dependencies"]) | {f"python {oldest}"}
+    assert f"python {oldest.removeprefix('>=')}.*" in needs["host"] and "hatchling" in needs["host"]
 
 
 def test_the_server_has_those_of_its_extra(recipe: dict[str, Any], project: dict[str, Any]) -> None:
@@ -74,6 +76,32 @@ def test_the_server_has_those_of_its_extra(recipe: dict[str, Any], project: dict
 
 def test_the_command_is_that_of_the_package(recipe: dict[str, Any], project: dict[str, Any]) -> None:
     ((name, target),) = project["scripts"].items()
-    assert output(recipe, "vramscope")["build"]["entry_points"] == [f"{name} = {target}"]
+    assert output(recipe, "vramscope")["build"]["python"]["entry_points"] == [f"{name} = {target}"]
     assert recipe["about"]["license"] == project["license"]
     assert recipe["about"]["summary"] == project["description"]
+
+
+RENDER = """
+import json, sys
+from rattler_build import Stage0Recipe
+print(json.dumps([one.recipe.to_dict() for one in Stage0Recipe.from_file(sys.argv[1]).render()]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rattler_build_renders_the_recipe(tmp_path: Path) -> None:
+    """It needs no channel for that. A package was never built: the tests reach no channel."""
+    tools = str(tmp_path / "tools")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--target", tools, "py-rattler-build"], check=True
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", RENDER, str(RECIPE)],
+        env=os.environ | {"PYTHONPATH": tools}, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    agent, server = json.loads(done.stdout)
+    assert (agent["package"]["name"], agent["build"]["noarch"]) == ("vramscope", "python")
+    assert "python 3.10.*" in agent["requirements"]["host"]
+    assert {"pin_subpackage": {"name": "vramscope", "exact": True}} in server["requirements"]["run"]
