@@ -110,3 +110,22 @@ def highest_resident_bytes(status: Path = Path("/proc/self/status")) -> int | No
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, ValueError, IndexError, StopIteration):
         return None
+
+
+class PinnedMemory(NamedTuple):
+    """Page-locked host memory of PyTorch's allocator. UNKNOWN before PyTorch 2.8 and without CUDA."""
+
+    pinned_bytes: int = UNKNOWN
+    pinned_in_use_bytes: int = UNKNOWN
+
+
+def pinned_memory() -> PinnedMemory:
+    """Read PyTorch's counters of pinned memory, in about 8 µs. CUDA must be initialized."""
+    import torch
+
+    read = getattr(torch._C, "_cuda_hostMemoryStats", None)
+    if read is None:
+        return PinnedMemory()
+    stats = read()
+    totals = (stats.get(name, {}).get("current", UNKNOWN) for name in ("allocated_bytes", "active_bytes"))
+    return PinnedMemory(*totals)

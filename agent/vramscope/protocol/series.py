@@ -180,6 +180,10 @@ SAMPLES: Final[dict[str, Series]] = {
         "bytes",
         "used host memory: total minus available; in a container with a limit, what counts against it",
     ),
+    "pinned_bytes": Series(
+        "bytes", "page-locked host memory of PyTorch's allocator, in blocks of a power of two, with its cache"
+    ),
+    "pinned_in_use_bytes": Series("bytes", "blocks of it that tensors use"),
 }
 """Columns of the stream ``samples``: one row per tick of the sampler (10 a second by default)."""
 

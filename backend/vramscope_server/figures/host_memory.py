@@ -9,18 +9,21 @@ from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, run_unit, samples_of
 
 LABELS = {"host_used_bytes": "host in use, all processes", "process_rss_bytes": "this process (RSS)"}
-NEEDS = {"samples": list(LABELS)}
+PINNED = {"pinned_bytes": "pinned by PyTorch, with its cache"}
+"""Drawn where it is known: with CUDA, and PyTorch 2.8 or newer."""
+NEEDS = {"samples": [*LABELS, *PINNED]}
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Draw resident memory of the training process, and memory in use on its host."""
+    """Draw resident memory of the training process, its pinned memory, and memory in use on its host."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     unit = run_unit(window.run)
     drawing.y_axis(unit)
-    for name, label in LABELS.items():
+    for name, label in (LABELS | PINNED).items():
         role = name.removesuffix("_bytes").replace("_", "-")
-        if not drawing.line(samples, name, role=role, label=label, unit=unit, meaning=SAMPLES[name].meaning):
+        is_drawn = drawing.line(samples, name, role=role, label=label, unit=unit, meaning=SAMPLES[name].meaning)
+        if not is_drawn and name in LABELS:
             drawing.unknown(label)
     if not samples.rows:
         drawing.missing.clear()
