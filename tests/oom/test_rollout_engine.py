@@ -97,11 +97,32 @@ EXPANDS = Death(
     ENGINE
     + """
 saver = types.ModuleType("torch_memory_saver")
-saver.torch_memory_saver = types.SimpleNamespace(_mem_pool=torch.cuda.MemPool())
+pool = torch.cuda.MemPool()
+saver.torch_memory_saver = types.SimpleNamespace(_impl=types.SimpleNamespace(_mem_pools={("default", False, 0): pool}))
 sys.modules["torch_memory_saver"] = saver
-with torch.cuda.use_mem_pool(saver.torch_memory_saver._mem_pool):
+with torch.cuda.use_mem_pool(pool):
     cache = megabytes(256)
 train(3)
+""",
+    memory="4G",
+)
+
+SAVES = Death(
+    "torch_memory_saver that pauses",
+    "",
+    ENGINE
+    + """
+sys.path.append("installed")
+from torch_memory_saver import torch_memory_saver
+torch_memory_saver.hook_mode = "torch"
+train(1)
+with torch_memory_saver.region(tag="kv_cache"):
+    cache = megabytes(1024)
+train(3); time.sleep(0.5)
+torch_memory_saver.pause("kv_cache"); train(3); time.sleep(0.5)
+torch_memory_saver.resume("kv_cache"); train(3); time.sleep(0.5)
+agent.detach()
+os._exit(0)
 """,
     memory="4G",
 )
@@ -147,12 +168,32 @@ def test_memory_is_known_while_the_engine_sleeps(server: RunningServer, tmp_path
     if not TELLS_POOLS:
         return
     assert [one["kind"] for one in answer["findings"]] == []
+    assert_memory_is_known_asleep(traces)
+
+
+def assert_memory_is_known_asleep(traces: dict[str, Any]) -> None:
+    """The process has 1 GiB less for a time, while PyTorch counts it all the time."""
     process = levels(traces["process-device"])
     known = process[np.isfinite(process)]
     assert known.max() - known[len(known) // 3 :].min() == pytest.approx(1024 * MIB, abs=64 * MIB)
-    assert levels(traces["private-pools"])[-1] == 1024 * MIB, "PyTorch counts it all the time"
+    assert levels(traces["private-pools"])[-1] == 1024 * MIB
     asleep = (process < known.max() - 900 * MIB) & (levels(traces["private-pools"]) == 1024 * MIB)
     assert asleep.any(), "own memory is known although less than PyTorch has reserved"
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_with_the_real_torch_memory_saver(server: RunningServer, tmp_path: Path) -> None:
+    """Its wheel has libraries that work on the emulated GPU. It needs nothing but PyTorch and NumPy."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "torch-memory-saver"]
+    subprocess.run([*install, "--target", tmp_path / "installed"], check=True)
+    answer, traces = watched(server, tmp_path, SAVES)
+    engine = engine_of(answer)
+    assert engine["chip"] == "torch_memory_saver pool"
+    assert engine["observed"] == "1.00 GiB in the memory pool of torch_memory_saver"
+    if TELLS_POOLS:
+        assert_memory_is_known_asleep(traces)
 
 
 @pytest.mark.gpu

@@ -30,7 +30,7 @@ def versions(table: list[list[str]]) -> dict[str, str]:
 
 
 def test_each_library_has_one_version_and_the_date_is_past(table: list[list[str]], versions: dict[str, str]) -> None:
-    assert all(re.fullmatch(r"\d+\.\d+", version) for version in versions.values()), versions
+    assert all(re.fullmatch(r"\d+(\.\d+){1,2}", version) for version in versions.values()), versions
     assert len(versions) == sum(cell.count(",") + 1 for row in table[2:] for cell in row[1:]), "one is listed twice"
     date = datetime.date.fromisoformat(table[0][0].removeprefix("tested on "))
     assert datetime.date(2026, 11, 1) < date <= datetime.date.today()

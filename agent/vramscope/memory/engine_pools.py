@@ -29,8 +29,13 @@ def _of_vllm(module: ModuleType) -> Iterable[Any]:
 
 
 def _of_memory_saver(module: ModuleType) -> Iterable[Any]:
-    pool = getattr(getattr(module, "torch_memory_saver", None), "_mem_pool", None)
-    return [] if pool is None else [pool]
+    """Pools among the attributes of the saver and of its implementation, whatever their names: versions differ in them."""
+    saver = getattr(module, "torch_memory_saver", None)
+    owners = [one for one in (saver, getattr(saver, "_impl", None)) if hasattr(one, "__dict__")]
+    values = [value for owner in owners for value in list(vars(owner).values())]
+    # A list of a dict's values is made at once: the training may add pools meanwhile.
+    several = [one for value in values if isinstance(value, dict) for one in list(value.values())]
+    return [one for one in (*values, *several) if isinstance(getattr(one, "id", None), tuple)]
 
 
 ENGINES: Final[tuple[tuple[str, str, Callable[[ModuleType], Iterable[Any]]], ...]] = (
