@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -157,9 +156,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the packages; VRAMSCOPE_TEST_FRAMEWORKS names one that has them already."""
-    if given := os.environ.get("VRAMSCOPE_TEST_FRAMEWORKS"):
-        return Path(given)
+    """A folder with the packages."""
     folder = tmp_path_factory.mktemp("frameworks")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, *PACKAGES]
     subprocess.run(install, check=True)

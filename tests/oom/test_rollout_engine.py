@@ -1,4 +1,4 @@
-"""An engine that sleeps and wakes beside the training in one process: a stand-in on the emulated GPU.
+"""An engine that sleeps and wakes beside the training in one process: a stand-in, and at night the real allocators.
 
 Its pool has an allocator of its own, as vLLM's has: sleeping frees the memory, and PyTorch's allocator does not learn of it.
 """
@@ -6,6 +6,7 @@ Its pool has an allocator of its own, as vLLM's has: sleeping frees the memory, 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,16 @@ void pool_free(void *pointer, ptrdiff_t size, int device, void *stream) {}
 void pool_sleep(void) { for (int i = 0; i < count; i++) ((int (*)(void *))symbol("cudaFree"))(pointers[i]); }
 void pool_wake(void) { for (int i = 0; i < count; i++) take(&pointers[i], sizes[i]); }
 """
-ENGINE = """
+TRAIN = """
+def train(steps):
+    for _ in range(steps):
+        step(model, optimizer, 64, 256)
+model, optimizer = stack(2, 256), None
+optimizer = optimizer_of(model)
+"""
+ENGINE = (
+    TRAIN
+    + """
 import ctypes, types
 class CuMemAllocator:
     instance = None
@@ -64,13 +74,10 @@ class CuMemAllocator:
 module = types.ModuleType("vllm.device_allocator.cumem")
 module.CuMemAllocator = CuMemAllocator
 sys.modules["vllm.device_allocator.cumem"] = module
-
-def train(steps):
-    for _ in range(steps):
-        step(model, optimizer, 64, 256)
-model, optimizer = stack(2, 256), None
-optimizer = optimizer_of(model)
 """
+)
+OF_OLDER_VLLM, OF_VLLM = "(pool, own)", "[(pool, own)]"
+"""What its allocator keeps for each tag."""
 SLEEPS = Death(
     "an engine that sleeps",
     "",
@@ -82,7 +89,7 @@ pool = torch.cuda.MemPool(own._allocator)
 with torch.cuda.use_mem_pool(pool):
     cache = megabytes(1024)
 CuMemAllocator.instance = CuMemAllocator()
-CuMemAllocator.instance.allocator_and_pools["kv_cache"] = (pool, own)
+CuMemAllocator.instance.allocator_and_pools["kv_cache"] = ENTRY
 train(3); time.sleep(0.5)
 library.pool_sleep(); train(3); time.sleep(0.5)
 library.pool_wake(); train(3); time.sleep(0.5)
@@ -107,6 +114,44 @@ train(3)
     memory="4G",
 )
 
+STUBS = """
+import logging, types
+from unittest.mock import MagicMock
+def module(name, **names):
+    made = sys.modules[name] = types.ModuleType(name)
+    vars(made).update({"__path__": [], **names})
+def find_loaded_library(part):
+    return next(line.split()[-1] for line in open("/proc/self/maps") if part in line)
+# Its kernels need more of CUDA than is emulated. What its allocator imports of it are these few names.
+module("vllm", __path__=["installed/vllm"])
+module("vllm.logger", init_logger=logging.getLogger)
+module("vllm.platforms", current_platform=MagicMock())
+module("vllm.utils")
+module("vllm.utils.torch_utils", PIN_MEMORY=False)
+module("vllm.utils.system_utils", find_loaded_library=find_loaded_library)
+module("vllm.distributed")
+module("vllm.distributed.device_communicators")
+module("vllm.distributed.device_communicators.cuda_wrapper", CudaRTLibrary=MagicMock)
+"""
+OF_THE_REAL_VLLM = Death(
+    "vLLM's allocator that sleeps",
+    "",
+    TRAIN
+    + STUBS
+    + """
+from vllm.device_allocator.cumem import CuMemAllocator
+engine = CuMemAllocator.get_instance()
+train(1)
+with engine.use_memory_pool(tag="kv_cache"):
+    cache = megabytes(1024)
+train(3); time.sleep(0.5)
+engine.sleep(offload_tags=()); train(3); time.sleep(0.5)
+engine.wake_up(); train(3); time.sleep(0.5)
+agent.detach()
+os._exit(0)
+""",
+    memory="4G",
+)
 SAVES = Death(
     "torch_memory_saver that pauses",
     "",
@@ -160,9 +205,14 @@ def engine_of(answer: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
+def sleeping(entry: str) -> Death:
+    return dataclasses.replace(SLEEPS, script=SLEEPS.script.replace("ENTRY", entry))
+
+
 @pytest.mark.gpu
-def test_memory_is_known_while_the_engine_sleeps(server: RunningServer, tmp_path: Path) -> None:
-    answer, traces = watched(server, tmp_path, SLEEPS)
+@pytest.mark.parametrize("entry", [OF_OLDER_VLLM, OF_VLLM], ids=["older vLLM", "vLLM 0.33"])
+def test_memory_is_known_while_the_engine_sleeps(server: RunningServer, tmp_path: Path, entry: str) -> None:
+    answer, traces = watched(server, tmp_path, sleeping(entry))
     engine = engine_of(answer)
     assert (engine["chip"], engine["observed"]) == ("vLLM pool", "1.00 GiB in the memory pool of vLLM")
     if not TELLS_POOLS:
@@ -179,6 +229,20 @@ def assert_memory_is_known_asleep(traces: dict[str, Any]) -> None:
     assert levels(traces["private-pools"])[-1] == 1024 * MIB
     asleep = (process < known.max() - 900 * MIB) & (levels(traces["private-pools"]) == 1024 * MIB)
     assert asleep.any(), "own memory is known although less than PyTorch has reserved"
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_with_the_real_allocator_of_vllm(server: RunningServer, tmp_path: Path) -> None:
+    """Its allocator alone: its kernels need more of CUDA than is emulated. The wheel is large."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "vllm"]
+    subprocess.run([*install, "--target", tmp_path / "installed"], check=True)
+    answer, traces = watched(server, tmp_path, OF_THE_REAL_VLLM)
+    engine = engine_of(answer)
+    assert (engine["chip"], engine["observed"]) == ("vLLM pool", "1.00 GiB in the memory pool of vLLM")
+    if TELLS_POOLS:
+        assert_memory_is_known_asleep(traces)
 
 
 @pytest.mark.gpu
@@ -220,6 +284,6 @@ def test_without_the_setting_or_with_an_allocator_of_its_own_nothing_is_found(
     if not TELLS_POOLS:
         return
     (tmp_path / "own").mkdir()
-    answer, _ = watched(server, tmp_path / "own", SLEEPS, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    answer, _ = watched(server, tmp_path / "own", sleeping(OF_VLLM), PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     assert engine_of(answer)["chip"] == "vLLM pool"
     assert answer["findings"] == [], "this version of PyTorch asks the engine's allocator"

@@ -26,7 +26,7 @@ def table() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def versions(table: list[list[str]]) -> dict[str, str]:
     listed = [one for row in table[2:] for cell in row[1:] for one in cell.split(", ")]
-    return {name.lower(): version for name, _, version in (one.rpartition(" ") for one in listed)}
+    return {name.lower(): version for name, _, version in (one.partition(" (")[0].rpartition(" ") for one in listed)}
 
 
 def test_each_library_has_one_version_and_the_date_is_past(table: list[list[str]], versions: dict[str, str]) -> None:

@@ -7,11 +7,14 @@ Memory of the pool in expandable segments was not allocated by the engine's own 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from vramscope.memory.unusable import layout
+
+MOST_DEPTH: Final = 4
+"""Containers within containers that are searched for pools."""
 
 
 class EnginePool(NamedTuple):
@@ -23,22 +26,33 @@ class EnginePool(NamedTuple):
     """Part of it in expandable segments."""
 
 
-def _of_vllm(module: ModuleType) -> Iterable[Any]:
+def _of_vllm(module: ModuleType) -> list[Any]:
+    """Pools of its allocator. Newer versions have several for each tag."""
     instance = getattr(getattr(module, "CuMemAllocator", None), "instance", None)
-    return [pair[0] for pair in getattr(instance, "allocator_and_pools", {}).values()]
+    return _pools_in(getattr(instance, "allocator_and_pools", None))
 
 
-def _of_memory_saver(module: ModuleType) -> Iterable[Any]:
-    """Pools among the attributes of the saver and of its implementation, whatever their names: versions differ in them."""
+def _of_memory_saver(module: ModuleType) -> list[Any]:
+    """Pools among the attributes of the saver and of its implementation, whose names differ between versions."""
     saver = getattr(module, "torch_memory_saver", None)
     owners = [one for one in (saver, getattr(saver, "_impl", None)) if hasattr(one, "__dict__")]
-    values = [value for owner in owners for value in list(vars(owner).values())]
-    # A list of a dict's values is made at once: the training may add pools meanwhile.
-    several = [one for value in values if isinstance(value, dict) for one in list(value.values())]
-    return [one for one in (*values, *several) if isinstance(getattr(one, "id", None), tuple)]
+    return _pools_in([vars(owner) for owner in owners])
 
 
-ENGINES: Final[tuple[tuple[str, str, Callable[[ModuleType], Iterable[Any]]], ...]] = (
+def _pools_in(value: Any, depth: int = MOST_DEPTH) -> list[Any]:
+    """Return PyTorch's memory pools in nested containers."""
+    import torch
+
+    if isinstance(value, torch.cuda.MemPool):
+        return [value]
+    if not depth or not isinstance(value, (dict, list, tuple)):
+        return []
+    # A copy is made at once: the training may add pools meanwhile.
+    inner = list(value.values()) if isinstance(value, dict) else list(value)
+    return [pool for one in inner for pool in _pools_in(one, depth - 1)]
+
+
+ENGINES: Final[tuple[tuple[str, str, Callable[[ModuleType], list[Any]]], ...]] = (
     ("vLLM", "vllm.device_allocator.cumem", _of_vllm),
     ("torch_memory_saver", "torch_memory_saver", _of_memory_saver),
 )
@@ -52,7 +66,7 @@ def engine_pool() -> EnginePool | None:
     """
     for name, module_name, pools_of in ENGINES:
         module = sys.modules.get(module_name)
-        ids = set() if module is None else {tuple(pool.id) for pool in pools_of(module) if hasattr(pool, "id")}
+        ids = set() if module is None else {tuple(pool.id) for pool in pools_of(module)}
         segments = [one for one in layout() or () if tuple(one["segment_pool_id"]) in ids] if ids else []
         if segments:
             total = sum(one["total_size"] for one in segments)
