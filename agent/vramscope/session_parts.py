@@ -136,6 +136,7 @@ class SessionParts:
         if (part := current_part()) is not None:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
+        self._hooks.checkpoint = self._reported.checkpoint
         if settings.loss:
             self._hooks.tell = functools.partial(self._reported.add, asked=False)
 

@@ -121,6 +121,7 @@ const KINDS = {
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],
   tracker: ["tracker", null],
+  checkpoint: ["checkpoint", "made by the framework"],
   exception: ["exception", "ended the run"],
   cell_error: ["a cell failed", "the run resumed"],
 };

@@ -126,6 +126,33 @@ def test_an_accelerator_begins_it(collector, spool) -> None:
     assert arrived.ended is not None and arrived.ended.state == "finished"
 
 
+def checkpoints(collector: Collector) -> list[int | None]:
+    """Steps of the events about checkpoints."""
+    return [event.step for event in Arrived(collector).of(messages.Event) if event.kind == "checkpoint"]
+
+
+def test_checkpoints_of_transformers_are_events(collector, spool) -> None:
+    saved = TRAINER.replace('save_strategy="no"', 'save_strategy="steps", save_steps=2')
+    run(saved + "it = trainer()\nagent.attach(it)\nit.train()", collector, spool, loop=False)
+    assert checkpoints(collector) == [2, 4]
+
+
+def test_checkpoints_of_lightning_are_events(collector, spool) -> None:
+    script = MODULE.replace("enable_checkpointing=False", "enable_checkpointing=True, default_root_dir='out'")
+    saved = "callbacks=[lightning.pytorch.callbacks.ModelCheckpoint(every_n_train_steps=3, save_top_k=-1)]"
+    fit = f"it = lightning.Trainer({saved}, logger=False, **quiet)\nagent.attach(it)\nit.fit(Small(), loader)"
+    run(script + fit, collector, spool, loop=False)
+    assert checkpoints(collector) == [3, 6]
+
+
+def test_the_first_hundred_checkpoints_are_sent() -> None:
+    sent: list[messages.BatchItem] = []
+    numbers = ReportedNumbers(None, sent.append, lambda at_ns: at_ns)
+    for step in range(1, 200):
+        numbers.checkpoint(step)
+    assert [event.step for event in sent if isinstance(event, messages.Event)] == list(range(1, 101))
+
+
 def test_only_known_names_are_there() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = integrations.Nothing

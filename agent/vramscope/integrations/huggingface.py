@@ -55,6 +55,11 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         on_predict = on_evaluate
 
+        @guarded("the Trainer's on_save")
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if hooks.checkpoint is not None and state.is_world_process_zero:
+                hooks.checkpoint(state.global_step)
+
     callback = VramscopeCallback()
     target.add_callback(callback)
     if getattr(target, "is_in_train", False):  # it was found at work

@@ -73,6 +73,11 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
         on_test_start = on_predict_start = on_validation_start
         on_validation_end = on_test_end = on_predict_end = on_train_batch_end
 
+        @guarded("Lightning's on_save_checkpoint")
+        def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+            if hooks.checkpoint is not None and trainer.is_global_zero:
+                hooks.checkpoint(trainer.global_step)
+
         @guarded("Lightning's on_exception")
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
             for listener in connection.listeners:

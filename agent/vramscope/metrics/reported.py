@@ -1,4 +1,4 @@
-"""Sends the loss of each step, and the numbers that the user and the Trainer report by name."""
+"""Sends the loss of each step, the numbers that the user and the Trainer report by name, and the Trainer's checkpoints."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from vramscope.sampling.step_blocks import packed
 
 MOST_WAITING: Final = 20_000
 """Maximum number of rows that wait to be sent."""
+MOST_CHECKPOINTS: Final = 100
+"""Maximum number of events about checkpoints."""
 MOST_NAMES: Final = messages.MAX_SCALARS
 MOST_RECENT: Final = 600
 """Maximum number of losses in an out-of-memory record."""
@@ -48,6 +50,7 @@ class ReportedNumbers:
         self._wall_ns = wall_ns
         self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
         self._names: set[str] = set()
+        self._checkpoints = 0
         self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
 
     def add(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
@@ -60,6 +63,13 @@ class ReportedNumbers:
         values = {name: value for name, value in named if value is not None}
         if values:
             self._rows.append(Row(self._wall_ns(time.perf_counter_ns()), step, values))
+
+    def checkpoint(self, step: int) -> None:
+        """Send that a framework makes a checkpoint after this step. The first ones only."""
+        self._checkpoints += 1
+        if self._checkpoints <= MOST_CHECKPOINTS:
+            time_ns = self._wall_ns(time.perf_counter_ns())
+            self._put(messages.Event(time_ns=time_ns, kind="checkpoint", step=step))
 
     def flush(self) -> None:
         """Send all collected numbers and losses."""
