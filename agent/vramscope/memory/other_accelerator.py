@@ -1,6 +1,6 @@
 """Memory of a device that is not CUDA's: Intel's XPU, Apple's MPS, and whatever else ``torch.accelerator`` knows.
 
-Only counters of the present moment are read. Nothing is reset, so the peaks of steps stay unknown. No device is initialized.
+Only counters of the present moment are read. Nothing is reset, so the peaks of steps stay unknown. No XPU is initialized.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ class OtherAccelerator:
         return [index for index in range(self._count()) if any(self.read(index).get(name) for name in _HELD)]
 
     def read(self, index: int) -> dict[str, int]:
-        """Known columns of a sample. Empty before the device is initialized. Takes about 0.1 ms."""
+        """Known columns of a sample. Empty before the device is initialized, and where it counts nothing. Takes about 0.1 ms."""
         if self.kind == "mps":
             return self._read_mps()
-        stats = self._stats(index)
+        try:
+            stats = self._stats(index)
+        except RuntimeError:  # NotImplementedError of a device without these counters is one, too
+            return {}
         return {name: int(stats[counter]) for name, counter in COUNTERS.items() if counter in stats}
 
     def _count(self) -> int:
