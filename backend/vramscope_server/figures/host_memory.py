@@ -9,7 +9,7 @@ from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, run_unit, samples_of
 
 LABELS = {"host_used_bytes": "host in use, all processes", "process_rss_bytes": "this process (RSS)"}
-PINNED = {"pinned_bytes": "pinned by PyTorch, with its cache"}
+PINNED = {"pinned_bytes": "pinned by PyTorch"}
 """Drawn where it is known: with CUDA, and PyTorch 2.8 or newer."""
 NEEDS = {"samples": [*LABELS, *PINNED]}
 
