@@ -59,7 +59,7 @@ def compile_all() -> None:
     grouping = grouping_of(trace, curve, "site")
     overview(curve, grouping, -1, curve.end)
     drawn = drawn_of(trace, curve, grouping, -1, curve.end)
-    outlines(picture_of(trace, curve, drawn), trace.lives.size_bytes[drawn.rows])
+    outlines(picture_of(trace, curve, grouping, drawn), trace.lives.size_bytes[drawn.rows])
     sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
     one, two = np.ones(1, np.int64), np.array([0, 1])
     by_best_fit(two, one, one, one, one - 1, one - 1, one)  # a snapshot file does not record its initial state

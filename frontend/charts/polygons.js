@@ -52,12 +52,16 @@ export function drawPolygons(chart, traces) {
     ...shown.map((trace) => {
       const { path } = pathOf(trace);
       path.setAttribute("fill", trace.fillcolor);
-      path.setAttribute("stroke", trace.fillcolor); // many thin polygons are visible by their borders only
+      // Many thin polygons are visible by their borders only. A band has one shape.
+      path.setAttribute("stroke", trace.meta.band ? "none" : trace.fillcolor);
       return path;
     }),
   );
   placePolygons(chart);
 }
+
+/** Scale of an axis. Plotly rounds positions to hundredths of a pixel: the difference of two neighbours would be 0 of many. */
+const pixelsPerUnit = ({ _length: length, range: [from, to] }) => length / (to - from);
 
 /** Aligns the polygons with the current axes. */
 export function placePolygons(chart) {
@@ -71,7 +75,7 @@ export function placePolygons(chart) {
     height: yaxis._length,
   }))
     frame.setAttribute(name, value);
-  const [wide, high] = [xaxis.d2p(1) - xaxis.d2p(0), yaxis.d2p(1) - yaxis.d2p(0)];
+  const [wide, high] = [pixelsPerUnit(xaxis), -pixelsPerUnit(yaxis)];
   for (const trace of shown) {
     const { path, zero } = pathOf(trace);
     path.setAttribute("transform", `matrix(${wide} 0 0 ${high} ${xaxis.d2p(zero)} ${yaxis.d2p(0)})`);

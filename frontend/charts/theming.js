@@ -260,7 +260,7 @@ function themedTrace(trace, colors, narrow) {
       themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
       break;
     case "polygon":
-      themed.fillcolor = rgba(color, 0.68);
+      themed.fillcolor = rgba(color, trace.meta.band ? 0.5 : 0.68); // a band is many small ones
       break;
     case "outline":
       themed.line = { ...trace.line, width: 2, color };

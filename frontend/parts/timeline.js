@@ -304,7 +304,7 @@ export class Timeline {
               `the largest ${count(answer.series.length - 1)} of ${count(answer.series.length - 1 + answer.joined)} drawn separately`
           : left === 0
             ? `all ${count(answer.drawn)} allocations in view are drawn`
-            : `the ${count(answer.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(answer.left_out_peak_bytes)} together, form the band on top`,
+            : `${count(answer.drawn)} allocations in view are drawn one by one; ${count(left)} smaller or shorter ones, at most ${bytes(answer.left_out_peak_bytes)} together, form the pale bands`,
       ),
     );
   }
@@ -321,7 +321,8 @@ export class Timeline {
             ` ${series.name}`,
             allocation.site && [" · ", h("code", {}, allocation.site)],
           )
-        : inBand && h("span", {}, `one of ${count(band.allocations)} smaller ones, ${bytes(band.bytes)} together`),
+        : inBand &&
+            h("span", {}, `${series.name}: one of ${count(band.allocations)} in this band, ${bytes(band.bytes)} together`),
     );
   }
 

@@ -39,6 +39,7 @@ from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace, layout_at
 from vramscope_server.analysis.trace.types import Events
 from vramscope_server.figures import timeline as timeline_figure
+from vramscope_server.figures import timeline_allocations as allocations_figure
 
 
 def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:
@@ -123,8 +124,9 @@ def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.M
         grouping = grouping_of(trace, curve, by)
         for first, end in ((-1, len(trace.events)), (40, 170)):
             drawn = drawn_of(trace, curve, grouping, first, end)
-            picture = picture_of(trace, curve, drawn)
+            picture = picture_of(trace, curve, grouping, drawn)
             assert len(drawn.rows) == 23
+            assert np.array_equal(picture.drawn_bytes + picture.band_bytes.sum(axis=0), picture.allocated)
             assert drawn.left_out == touching(trace, first, end) - 23
             assert np.array_equal(picture.allocated, curve.allocated[picture.moment + 1])
             size = trace.lives.size_bytes[drawn.rows]
@@ -142,9 +144,16 @@ def test_polygons_match_hits_and_fill_the_stack(seed: int, monkeypatch: pytest.M
                     found = allocation_at(trace, grouping, drawn.series, moment, stacked + int(size[at]) // 2, drawn)
                     assert (found.row, found.series, found.in_band) == (row, drawn.of_series[at], False)
                     stacked += int(size[at])
-                band = allocation_at(trace, grouping, drawn.series, moment, stacked, drawn)
-                assert band.band_bytes == curve.allocated[moment + 1] - stacked
-                assert (band.row, band.in_band) == (None, band.band_bytes > 0)
+                smaller = [row for row in there if row not in drawn.rows]
+                for at, name in enumerate(drawn.series.names):
+                    of_series = drawn.series.of_group[grouping.group[smaller]] == at if smaller else np.zeros(0, bool)
+                    held = int(trace.lives.size_bytes[smaller][of_series].sum()) if smaller else 0
+                    for height in (stacked, stacked + held - 1) if held else ():
+                        band = allocation_at(trace, grouping, drawn.series, moment, height, drawn)
+                        assert (band.row, band.series, band.in_band) == (None, at, True), name
+                        assert (band.band_count, band.band_bytes) == (int(of_series.sum()), held)
+                    stacked += held
+                assert stacked == curve.allocated[moment + 1]
                 above = allocation_at(trace, grouping, drawn.series, moment, int(curve.allocated[moment + 1]), drawn)
                 assert (above.row, above.in_band) == (None, False)
 
@@ -191,10 +200,33 @@ def test_many_steps_are_drawn_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_STEPS", 100)
     trace = from_window(training(3, 24))
     curve = allocation_curve(trace)
-    drawn = drawn_of(trace, curve, grouping_of(trace, curve, "category"), -1, curve.end)
-    picture = picture_of(trace, curve, drawn)
+    grouping = grouping_of(trace, curve, "category")
+    drawn = drawn_of(trace, curve, grouping, -1, curve.end)
+    picture = picture_of(trace, curve, grouping, drawn)
     assert len(drawn.rows) <= len(picture.event) < 100 + 2 * len(drawn.rows)
     assert set(picture.polygon.tolist()) == set(range(len(drawn.rows))), "each has its polygon"
+
+
+def test_among_many_rises_only_long_lived_allocations_are_drawn_one_by_one() -> None:
+    """Else those that end between two drawn moments would leave gaps below the bands."""
+    trace = from_window(training(steps=120, layers=6))
+    curve, count = allocation_curve(trace), len(trace.events)
+    grouping = grouping_of(trace, curve, "site")
+    drawn = drawn_of(trace, curve, grouping, -1, count)
+    picture = picture_of(trace, curve, grouping, drawn)
+    assert picture.joined_cycles == overview(curve, grouping, -1, count).joined_cycles > 60
+    part = (count + 1) / len(picture.moment)
+    assert 0 < len(drawn.rows) < 100
+    assert (picture.until - picture.begin >= part).all()
+    assert np.array_equal(picture.moment, overview(curve, grouping, -1, count).moment)
+    made = allocations_figure.draw(picture, trace.lives.size_bytes[drawn.rows], ruler(trace, -1, count))
+    bands = [trace for trace in made.data if trace.meta.get("band")]
+    assert len({band.meta["colour"] for band in bands}) > 1, "bands have the colours of their series"
+    tops = np.max([np.nanmax(band.y) for band in bands])
+    assert tops * bands[0].meta["divisor"] == pytest.approx(curve.allocated.max(), rel=1e-6)
+    assert "zoom in to see all events" in made.to_json()
+    few = drawn_of(trace, curve, grouping, 0, count // 12)
+    assert few.left_out == 0, "in a short window all are drawn"
 
 
 # ---- groups ----
@@ -541,8 +573,9 @@ def test_recording_without_events_shows_its_layout() -> None:
     assert (curve.end, curve.allocated.tolist()) == (0, [block.size])
     made = overview(curve, grouping_of(trace, curve, "site"), -1, 0)
     assert made.allocated.tolist() == [block.size]
-    drawn: DrawnAllocations = drawn_of(trace, curve, grouping_of(trace, curve, "site"), -1, 0)
-    assert len(picture_of(trace, curve, drawn).event) == 1
+    grouping = grouping_of(trace, curve, "site")
+    drawn: DrawnAllocations = drawn_of(trace, curve, grouping, -1, 0)
+    assert len(picture_of(trace, curve, grouping, drawn).event) == 1
     assert flames.flame(trace, sites_of(trace), -1).total_bytes == block.size
     assert describe_event(trace, -1)["step"] is None
     assert not ruler(trace, -1, 0).spans and not any(ruler(trace, -1, 0).left_out.values())

@@ -378,6 +378,37 @@ def test_polygons_become_one_path_with_a_gap_between_two(call: Any) -> None:
     assert call("charts/polygons", "polygonsPath", [], [], 0) == ""
 
 
+PLACED = """async ([events, pixels]) => {
+  const { drawPolygons } = await import("vramscope/charts/polygons.js");
+  const axis = (range, length) => ({
+    range, _offset: 0, _length: length,
+    d2p: (value) => Math.round(((value - range[0]) / (range[1] - range[0])) * length * 100) / 100,  // as Plotly rounds
+  });
+  const plot = document.createElement("div");
+  document.body.append(plot);
+  plot._fullLayout = { xaxis: axis([0, events], pixels), yaxis: axis([2, 0], 300) };
+  const shape = { x: [0, events, events, 0], y: [0, 0, 1, 1], meta: { kind: "polygon", role: "large" } };
+  const band = { ...shape, x: [...shape.x], meta: { ...shape.meta, band: true } };
+  drawPolygons({ plot }, [{ ...shape, fillcolor: "red" }, { ...band, fillcolor: "blue" }]);
+  const drawn = [...plot.previousSibling.querySelectorAll("path")].map((path) => {
+    const { a, d } = path.transform.baseVal[0].matrix;
+    return [a * events, d, path.getAttribute("stroke")];
+  });
+  plot.previousSibling.remove();
+  plot.remove();
+  return drawn;
+}"""
+
+
+@pytest.mark.parametrize("events", [400, 1_000_000, 30_000_000])
+def test_polygons_are_as_wide_as_the_axis_for_any_number_of_events(loaded: Any, events: int) -> None:
+    """Plotly rounds positions to hundredths of a pixel. A million events on 900 pixels were drawn 0 pixels wide."""
+    for (width, height, stroke), border in zip(loaded.evaluate(PLACED, [events, 900]), ("red", "none"), strict=True):
+        assert width == pytest.approx(900, rel=1e-3)
+        assert height == pytest.approx(150)
+        assert stroke == border, "many thin polygons need a border, a band does not"
+
+
 def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
     """Filled as one, its ends would be joined across what is unknown."""
     result = call("series", "bandOutlines", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])

@@ -81,14 +81,14 @@ class TimelineAnswer(_Picture):
 
 
 class AllocationsAnswer(_Picture):
-    """The largest allocations of a window, one by one, and all others as a band."""
+    """The largest allocations of a window, one by one, and all others as one band for each series."""
 
     drawn: int
     """Number of allocations that are drawn."""
     left_out: int
-    """Number of allocations that are in the band."""
+    """Number of allocations that are in the bands."""
     left_out_peak_bytes: int
-    """Highest memory of the band."""
+    """Highest memory of all bands together."""
 
 
 class Life(TypedDict):
@@ -172,9 +172,9 @@ class AtAnswer(TypedDict):
     allocation: Life | None
     """Allocation at that height; null above the stack."""
     in_band: bool
-    """Whether the point is in the band of allocations that are not drawn."""
+    """Whether the point is in a band of allocations that are not drawn."""
     band: Band | None
-    """That band; null if no height was given."""
+    """The band of that series, or all bands if the point is in none; null if no height was given."""
 
 
 class FlameAnswer(TypedDict):

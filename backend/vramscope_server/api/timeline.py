@@ -115,15 +115,16 @@ def get_allocations(
     end: End = None,
     width: Width = 1200,
 ) -> Response:
-    """The largest 2000 by bytes times events, one by one; all others as one band."""
+    """The largest 2000 by bytes times events, one by one; all others as one band for each series."""
     from vramscope_server.figures import timeline, timeline_allocations
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace, curve = opened.trace, curve_in(opened)
         first, end = checked_events(curve.end, first, end)
-        drawn = drawn_of(trace, curve, grouping_in(opened, by), first, end)
-        picture = picture_of(trace, curve, drawn)
+        grouping = grouping_in(opened, by)
+        drawn = drawn_of(trace, curve, grouping, first, end)
+        picture = picture_of(trace, curve, grouping, drawn)
         above = ruler(trace, first, end)
         made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], above, width)
         shown: AllocationsAnswer = {
@@ -185,8 +186,9 @@ def get_at(
         found = allocation_at(trace, grouping, series, moment, height, drawn)
         fields["in_band"] = found.in_band
         fields["band"] = {"allocations": found.band_count, "bytes": found.band_bytes}
-        if found.row is not None and found.series is not None:
+        if found.series is not None:
             fields["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
+        if found.row is not None:
             fields["allocation"] = _life(opened, found.row)
         return answer(fields)
 

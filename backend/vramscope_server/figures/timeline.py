@@ -40,9 +40,7 @@ def draw(
     highest = float(overview.allocated.max())
     unit = byte_unit(highest)
     drawing = new_drawing(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
-    if overview.joined_cycles:
-        rises = "1 short rise" if overview.joined_cycles == 1 else f"{overview.joined_cycles:,} short rises, each"
-        drawing.say(f"{rises} drawn at its highest value; zoom in to see all events")
+    say_joined(drawing, overview.joined_cycles)
     x = overview.moment.astype(np.float64)
     areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(
@@ -70,6 +68,13 @@ def draw(
     if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
         drawing.capacity(capacity_bytes, unit)
     return drawing.done(hovermode=False)
+
+
+def say_joined(drawing: Drawing, cycles: int) -> None:
+    """Note that short rises are drawn at their highest values."""
+    if cycles:
+        rises = "1 short rise" if cycles == 1 else f"{cycles:,} short rises, each"
+        drawing.say(f"{rises} drawn at its highest value; zoom in to see all events")
 
 
 def _role_of(key: str, name: str) -> str:
@@ -123,7 +128,9 @@ def new_drawing(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
     drawing.where = "in this recording"
     drawing.meta |= {"kind": "timeline", "first": first, "end": end, "divisor": unit.divisor}
     drawing.y_axis(unit, range=[0, top_bytes / unit.divisor], domain=[0, _RULER_FROM - 0.01], fixedrange=True)
-    drawing.figure.update_layout(margin_r=26)  # half of a label such as 200,000 at the end of the axis
+    drawing.figure.update_layout(
+        margin_r=max(26, 4 * len(f"{end:,}"))
+    )  # half of a label such as 1,000,000 at the end of the axis
     drawing.figure.update_xaxes(title={"text": "event"}, range=[first, end], nticks=9, tickformat=",d", anchor="y")
     return drawing
 

@@ -1,16 +1,16 @@
-"""Allocations of a window: the largest as polygons, the smaller ones as one band."""
+"""Allocations of a window: the largest as polygons, the smaller ones as one band for each series."""
 
 from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.array_types import IntArray
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
-from vramscope_server.figures.timeline import WIDTH_PX, draw_ruler, label_of, mark_peak, new_drawing, top_of
+from vramscope_server.figures.timeline import WIDTH_PX, draw_ruler, label_of, mark_peak, new_drawing, say_joined, top_of
 
 
 def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int = WIDTH_PX) -> go.Figure:
@@ -26,7 +26,9 @@ def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int
         if len(here):
             _polygons(drawing, picture, at, here, x, y, corners, unit)
     if drawn.left_out:
-        _band(drawing, picture, unit)
+        say_joined(drawing, picture.joined_cycles)
+        for at in range(len(drawn.series)):
+            _band(drawing, picture, at, unit)
     drawing.figure.add_trace(
         go.Scatter(
             x=[],
@@ -44,14 +46,48 @@ def draw(picture: Picture, size_bytes: IntArray, ruler: AxisSpans, width_px: int
 def _polygons(
     drawing: Drawing, picture: Picture, at: int, here: IntArray, x: IntArray, y: IntArray, corners: IntArray, unit: Unit
 ) -> None:
-    series = picture.drawn.series
     low, high = int(corners[here[0]]), int(corners[here[-1] + 1])  # those of one series follow one another
     ends = corners[here + 1] - low
+    _shape(
+        drawing,
+        picture,
+        at,
+        np.insert(x[low:high], ends, 0),
+        np.insert(y[low:high] / unit.divisor, ends, np.nan),
+        unit,
+        rows=picture.drawn.rows[here].tolist(),
+        ends=(ends + np.arange(len(ends))).tolist(),
+    )
+
+
+def _band(drawing: Drawing, picture: Picture, at: int, unit: Unit) -> None:
+    """Draw the smaller allocations of a series as one shape, above the drawn allocations and the bands of the series before it."""
+    held = picture.band_bytes[at]
+    if not held.any():
+        return
+    bottom = picture.drawn_bytes + picture.band_bytes[:at].sum(axis=0)
+    until = np.append(picture.moment[1:], picture.drawn.end)
+    x = np.column_stack([picture.moment, until]).ravel()
+    low, high = np.repeat(bottom, 2), np.repeat(bottom + held, 2)
+    _shape(
+        drawing,
+        picture,
+        at,
+        np.concatenate([x, x[::-1]]),
+        np.concatenate([low, high[::-1]]) / unit.divisor,
+        unit,
+        band=True,
+    )
+
+
+def _shape(drawing: Drawing, picture: Picture, at: int, x: IntArray, y: FloatArray, unit: Unit, **meta: object) -> None:
+    """Draw polygons in the colour of a series. The page draws their borders."""
+    series = picture.drawn.series
     key, name = series.keys[at], series.names[at]
     drawing.figure.add_trace(
         go.Scatter(
-            x=np.insert(x[low:high], ends, 0).astype(np.int32),
-            y=np.insert(y[low:high] / unit.divisor, ends, np.nan).astype(np.float32),
+            x=x.astype(np.int32),
+            y=y.astype(np.float32),
             mode="none",  # a border of each would be an element of each: the page draws the borders of all as one
             fill="toself",
             hoverinfo="skip",
@@ -65,26 +101,7 @@ def _polygons(
                 "unit": unit.quantity,
                 "divisor": unit.divisor,
                 "table": False,
-                "rows": picture.drawn.rows[here].tolist(),
-                "ends": (ends + np.arange(len(ends))).tolist(),
+                **meta,
             },
         )
     )
-
-
-def _band(drawing: Drawing, picture: Picture, unit: Unit) -> None:
-    """Draw the band between the drawn allocations and all allocated memory."""
-    x = picture.moment.astype(np.float64)
-    for held, kind, part in ((picture.drawn_bytes, "edge", "min"), (picture.allocated, "band", "max")):
-        drawing.trace(
-            x,
-            held.astype(np.float64),
-            role="smaller",
-            label=f"{picture.drawn.left_out:,} smaller ones",
-            unit=unit,
-            kind=kind,
-            part=part,
-            line={"shape": "hv"},
-            fill="tonexty" if kind == "band" else None,
-            shown={"table": False},
-        )

@@ -21,12 +21,13 @@ class PickedAllocation(NamedTuple):
     """The allocation at a position, if one is drawn there."""
 
     row: int | None
-    """Row of trace.lives; None in the band of small allocations, and outside of the stack."""
+    """Row of trace.lives; None in the bands of small allocations, and outside of the stack."""
     series: int | None
+    """None outside of the stack."""
     allocated_bytes: int
     in_band: bool
     band_count: int
-    """Number of allocations in the band at this moment, which are not drawn one by one."""
+    """Number of allocations at this moment that are not drawn one by one: of the series of this band, or of all bands."""
     band_bytes: int
 
 
@@ -51,8 +52,13 @@ def allocation_at(
     tops = np.cumsum(size[rows[order]])
     place = int(np.searchsorted(tops, at_bytes, side="right"))
     band_bytes = int(size[band].sum())
-    if at_bytes < 0 or place == len(order):
-        return PickedAllocation(None, None, total, 0 <= at_bytes < total, len(band), band_bytes)
+    if at_bytes < 0 or at_bytes >= total:
+        return PickedAllocation(None, None, total, False, len(band), band_bytes)
+    if place == len(order):
+        of_band = series.of_group[grouping.group[band]]
+        heights = np.bincount(of_band, size[band], len(series)).astype(np.int64)
+        at = int(np.searchsorted(total - band_bytes + np.cumsum(heights), at_bytes, side="right"))
+        return PickedAllocation(None, at, total, True, int(np.count_nonzero(of_band == at)), int(heights[at]))
     row = int(rows[order[place]])
     return PickedAllocation(row, int(of_series[order[place]]), total, False, len(band), band_bytes)
 

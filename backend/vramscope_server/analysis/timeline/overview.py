@@ -45,10 +45,7 @@ def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, p
 
     Takes 5 ns for each event before ``end``.
     """
-    moment = curve.moments(first, end, points)
-    cycles = cycles_of(curve.allocated[moment + 1])
-    if joined := cycles > MOST_CYCLES:
-        moment = curve.moments(first, end, max(LEAST_POINTS, cycles // 2))  # each part has a whole rise and fall
+    moment, joined_cycles = drawn_moments(curve, first, end, points)
     peak = curve.peak(first, end)
     of_groups = held_by(curve, grouping.group, len(grouping), np.array([peak]))[:, 0]
     series = series_of(grouping, of_groups)
@@ -62,8 +59,17 @@ def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, p
         curve.allocated[moment + 1],
         curve.reserved[moment + 1],
         peak,
-        cycles if joined else 0,
+        joined_cycles,
     )
+
+
+def drawn_moments(curve: AllocationCurve, first: int, end: int, points: int = POINTS) -> tuple[IntArray, int]:
+    """Return the moments at which a window is drawn, and the number of rises and falls if they are too many to be drawn each."""
+    moment = curve.moments(first, end, points)
+    cycles = cycles_of(curve.allocated[moment + 1])
+    if cycles <= MOST_CYCLES:
+        return moment, 0
+    return curve.moments(first, end, max(LEAST_POINTS, cycles // 2)), cycles  # each part has a whole rise and fall
 
 
 def cycles_of(allocated: IntArray) -> int:

@@ -1,4 +1,4 @@
-"""Draws the largest allocations of a window as stacked polygons, and all smaller ones as one band on top of them.
+"""Draws the largest allocations of a window as stacked polygons, and all smaller ones as bands on top, one for each series.
 
 The stack is sorted by series, and by age within a series, as in the overview. If an allocation ends, all above it move down.
 Such a step is drawn only if it is large enough to be seen.
@@ -15,7 +15,7 @@ from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.timeline.curve import AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
-from vramscope_server.analysis.timeline.overview import held_by
+from vramscope_server.analysis.timeline.overview import drawn_moments, held_by
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
@@ -28,7 +28,6 @@ MOST_STEPS: Final = 5_000
 is doubled."""
 _VISIBLE: Final = 1 / 1000
 """Minimum height as a fraction of the picture: below it a polygon is thinner than a pixel."""
-BAND_POINTS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +41,12 @@ class DrawnAllocations:
     """Rows of trace.lives."""
     of_series: IntArray
     left_out: int
-    """Number of other allocations in the window: those in the band."""
+    """Number of other allocations in the window: those in the bands."""
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """Polygons of the drawn allocations, and the band of all others."""
+    """Polygons of the drawn allocations, and the bands of all others."""
 
     drawn: DrawnAllocations
     polygon: IntArray
@@ -60,16 +59,24 @@ class Picture:
     until: IntArray
     """Moment at which each drawn allocation ends (exclusive)."""
     moment: IntArray
-    """Moments at which the band is drawn: the highest one of each part of the window."""
+    """Moments at which the bands are drawn: the highest one of each part of the window."""
     drawn_bytes: IntArray
     """Bytes of the drawn allocations at these moments."""
+    band_bytes: IntArray
+    """Bytes of all others at these moments, by series. Shape (series, moments)."""
     allocated: IntArray
     """Allocated bytes at these moments."""
     peak: int
+    joined_cycles: int
+    """Number of rises and falls if the bands are drawn at their highest moments only; 0 if all are drawn."""
 
 
 def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: int, end: int) -> DrawnAllocations:
-    """Choose the window's largest allocations, by bytes times events in the window. Takes 10 ns for each row of trace.lives."""
+    """Choose the window's largest allocations, by bytes times events in the window. Takes 10 ns for each row of trace.lives.
+
+    Where the bands are drawn at the highest moments of their parts, an allocation that ends within a part would leave a gap. Then
+    only those that last for a whole part are chosen.
+    """
     lives = trace.lives
     inside = np.flatnonzero(
         (lives.alloc_event < end)
@@ -77,10 +84,13 @@ def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: in
         & (lives.free_requested_event > lives.alloc_event)
     )
     begin = np.maximum(lives.alloc_event[inside], first)
-    area = lives.size_bytes[inside].astype(np.float64) * (np.minimum(lives.free_requested_event[inside], end) - begin)
-    kept = inside
-    if len(inside) > MOST_DRAWN:
-        kept = inside[np.argpartition(-area, MOST_DRAWN)[:MOST_DRAWN]]
+    lasts = np.minimum(lives.free_requested_event[inside], end) - begin
+    moment, joined_cycles = drawn_moments(curve, first, end)
+    long = lasts >= (end - first) / (len(moment) if joined_cycles else np.inf)
+    kept, lasts = inside[long], lasts[long]
+    if len(kept) > MOST_DRAWN:
+        area = lives.size_bytes[kept].astype(np.float64) * lasts
+        kept = kept[np.argpartition(-area, MOST_DRAWN)[:MOST_DRAWN]]
     peak = np.array([curve.peak(first, end)])
     series = series_of(grouping, held_by(curve, grouping.group, len(grouping), peak)[:, 0])
     of_series = series.of_group[grouping.group[kept]].astype(np.int64)
@@ -88,7 +98,7 @@ def drawn_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, first: in
     return DrawnAllocations(first, end, series, kept[order], of_series[order], len(inside) - len(kept))
 
 
-def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) -> Picture:
+def picture_of(trace: Trace, curve: AllocationCurve, grouping: Grouping, drawn: DrawnAllocations) -> Picture:
     """Stack the drawn allocations. Each start or end takes about 5 ns for each allocation above it: at most 40 ms in total."""
     lives, rows = trace.lives, drawn.rows
     begin = np.maximum(lives.alloc_event[rows], drawn.first)
@@ -105,9 +115,11 @@ def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) ->
             break
         tolerance *= 2
     by_polygon = np.argsort(polygon[:steps], kind="stable")
-    moment = curve.moments(drawn.first, drawn.end, BAND_POINTS)
-    is_drawn = np.zeros(len(lives), np.int8)
-    is_drawn[rows] = 1
+    moment, joined_cycles = drawn_moments(curve, drawn.first, drawn.end)
+    parts = len(drawn.series)  # one more than the series: the drawn allocations
+    part = drawn.series.of_group.astype(np.int8)[grouping.group]
+    part[rows] = parts
+    held = held_by(curve, part, parts + 1, moment)
     return Picture(
         drawn,
         polygon[:steps][by_polygon],
@@ -116,9 +128,11 @@ def picture_of(trace: Trace, curve: AllocationCurve, drawn: DrawnAllocations) ->
         begin,
         until,
         moment,
-        held_by(curve, is_drawn, 2, moment)[1],
+        held[parts],
+        held[:parts],
         curve.allocated[moment + 1],
         curve.peak(drawn.first, drawn.end),
+        joined_cycles,
     )
 
 
