@@ -18,6 +18,7 @@ import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RankMap } from "vramscope/parts/rank_map.js";
+import { PhoneOrder } from "vramscope/parts/phone_order.js";
 import { RunMap } from "vramscope/parts/run_map.js";
 import { RunRefresh } from "vramscope/parts/run_refresh.js";
 import { runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
@@ -123,6 +124,16 @@ class MemoryPage extends RunPage {
     const pick = (rank) => setQuery({ rank, device: null });
     this.ranks = new RanksPanel(pick);
     this.heat = new RankMap(pick);
+    const overview = h(
+      "div",
+      { class: "overview" },
+      this.before.element,
+      this.change.element,
+      findings,
+      this.kpis.element,
+      this.heat.element,
+      this.stack.element,
+    );
     const address = addressNote(ADDRESS);
     this.stops.push(address.stop);
     fill(
@@ -132,21 +143,14 @@ class MemoryPage extends RunPage {
       address.element,
       ended,
       verdict,
-      h(
-        "div",
-        { class: "overview" },
-        this.before.element,
-        this.change.element,
-        findings,
-        this.kpis.element,
-        this.heat.element,
-        this.stack.element,
-      ),
+      overview,
       bar,
       this.charts.element,
       this.ranks.element,
       h("div", { class: "panels" }, others, techniques, who, events),
     );
+    this.order = new PhoneOrder(this.charts, this.map.element, [overview, bar]);
+    this.stops.push(() => this.order.close());
     this.drawAll();
     this.charts.loadFirst();
     this.fetchLast();
@@ -352,6 +356,7 @@ class MemoryPage extends RunPage {
   showCharts() {
     this.charts.hideUnknown(this.run, this.place());
     this.parts.bar.hidden = this.charts.element.hidden;
+    this.order?.arrange();
   }
 
   drawViewBar() {

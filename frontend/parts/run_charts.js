@@ -49,12 +49,21 @@ export class RunCharts {
     this.hideUnknown(page.run, page.place());
   }
 
+  get first() {
+    return this.elements.values().next().value;
+  }
+
+  /** First chart that is not hidden. */
+  get shown() {
+    return [...this.elements.values()].find((element) => !element.hidden) ?? null;
+  }
+
   /** Fetches the first chart before it is known to be in sight. Call this before other requests: it takes longest to draw. */
   loadFirst() {
-    const first = [...this.elements.values()].find((element) => !element.hidden);
-    if (this.element.hidden || !first) return;
-    first.visible = true;
-    first.reload();
+    const { shown } = this;
+    if (this.element.hidden || !shown) return;
+    shown.visible = true;
+    shown.reload();
   }
 
   /** Hides the charts that have nothing to draw for this run and device: all of them while there is no sample. */

@@ -298,6 +298,33 @@ def test_on_a_phone_the_first_chart_is_on_the_first_screen(page: Any, server: An
     assert plot.bounding_box()["y"] < page.locator(".kpis").bounding_box()["y"]
 
 
+IN_ORDER = """() => {
+  const parts = ["[data-verdict]", "vs-chart[data-draws] .plot-frame", ".mini-map", ".view-bar", ".kpis", ".panels"];
+  const found = parts.map((part) => document.querySelector(`main ${part}`));
+  const place = (element) => element.getBoundingClientRect().top;
+  const inOrder = (least) => found.toSorted(least).map((element) => parts[found.indexOf(element)].split(" ")[0]);
+  return {
+    read: inOrder((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1)),
+    seen: inOrder((a, b) => place(a) - place(b)),
+  };
+}"""
+
+
+@pytest.mark.parametrize("run", [sender.BASELINE.run, sender.ON_CPU.run])
+def test_tab_key_and_screen_reader_follow_what_is_seen(page: Any, server: Any, run: str) -> None:
+    """On a phone the first chart comes before the key figures, for the eye and in the document."""
+    page.goto(f"{server.url}/runs/{run}")
+    page.locator("vs-chart[data-draws]").first.wait_for()
+    page.locator("[data-verdict]").wait_for()
+    orders = {}
+    for width in (1440, 400, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        eventually(lambda: (order := page.evaluate(IN_ORDER))["read"] == order["seen"], what="one order")
+        orders[width] = page.evaluate(IN_ORDER)["seen"]
+    assert orders[400][:2] == ["[data-verdict]", "vs-chart[data-draws]"]
+    assert orders[1440][:2] == ["[data-verdict]", ".kpis"]
+
+
 def test_who_ran_what_where(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BF16.run}")
     page.get_by_role("heading", name="Environment").wait_for()

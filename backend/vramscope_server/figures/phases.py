@@ -59,7 +59,7 @@ def draw(window: RunWindow) -> go.Figure:
             "anchor": "y2" if len(sides) > 1 else "y",
             "ticks": "",
         },
-        yaxis_title={"text": f"time in a step ({seconds.name})"},
+        yaxis_title={"text": f"time ({seconds.name})"},
     )
     if len(sides) > 1:
         drawing.y_axis(unit, "yaxis2", domain=[0, 0.43], nticks=4)

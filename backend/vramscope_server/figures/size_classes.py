@@ -45,7 +45,12 @@ def draw(asked: SizeClasses, free: SizeClasses) -> go.Figure:
         domain = [0.56, 1.0] if axis == "y" else [0.0, 0.44]
         drawing.y_axis(unit, "yaxis" if axis == "y" else "yaxis2", domain=domain)
         drawing.figure.update_layout(
-            {"yaxis" if axis == "y" else "yaxis2": {"title": {"text": f"{title} ({unit.name})"}, "nticks": 4}}
+            {
+                "yaxis" if axis == "y" else "yaxis2": {
+                    "title": {"text": f"{title}<br>({unit.name})", "standoff": 2},
+                    "nticks": 4,
+                }
+            }
         )
     drawing.figure.update_xaxes(
         type="category",

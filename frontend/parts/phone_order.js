@@ -1,0 +1,32 @@
+/**
+ * Order of a run's page. On a phone the first chart follows the verdict, so that it is on the first screen. What it
+ * overtakes moves, because the order for the Tab key and for screen readers is that of the elements. Charts stay where
+ * they are: a chart that moves is drawn anew.
+ */
+
+const PHONE = matchMedia("(max-width: 700px)");
+
+export class PhoneOrder {
+  /** `charts`: RunCharts. `map`: the mini-map. `above`: elements that are above the charts on a wide screen, in order. */
+  constructor(charts, map, above) {
+    Object.assign(this, { charts, map, above });
+    PHONE.addEventListener("change", this.arrange);
+    this.arrange();
+  }
+
+  close() {
+    PHONE.removeEventListener("change", this.arrange);
+  }
+
+  arrange = () => {
+    const { first, shown, element } = this.charts;
+    const lead = PHONE.matches && !element.hidden ? shown : null;
+    if (lead === this.lead) return;
+    this.lead = lead;
+    if (lead) lead.after(this.map, ...this.above.toReversed());
+    else {
+      first.after(this.map);
+      element.before(...this.above);
+    }
+  };
+}
