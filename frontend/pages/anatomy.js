@@ -32,7 +32,7 @@ class AnatomyPage extends RecordingPage {
   }
 
   makeView() {
-    return new RecordingViews([["timeline", "Timeline and flame", () => this.anatomy()]]);
+    return new RecordingViews([["timeline", "Timeline and flamegraph", () => this.anatomy()]]);
   }
 }
 

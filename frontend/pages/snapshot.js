@@ -112,7 +112,7 @@ class SnapshotPage {
     const file = this.snapshot.name.replace(/[^\w.-]+/g, "_");
     this.views = new RecordingViews(
       [
-        ["timeline", "Timeline and flame graph", () => new AnatomyView({ file, by: "site" })], // snapshot files have no categories
+        ["timeline", "Timeline and flamegraph", () => new AnatomyView({ file, by: "site" })], // snapshot files have no categories
         ["segments", "Segments and what-if", () => new SegmentsView({ file })],
       ],
       {

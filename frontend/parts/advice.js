@@ -5,9 +5,12 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 
+const MOST_NAMED = 3; // categories in the sentence
+
 export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
+    this.verdict = h("section", { class: "banner verdict quiet peak-verdict", "data-verdict": true });
     this.peakText = h("span", { class: "muted" });
     this.element = h(
       "section",
@@ -24,11 +27,14 @@ export class AdviceCard {
     const request = (this.request = new AbortController());
     fill(this.peakText);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
+    fill(this.verdict, h("span", { class: "muted" }, "computing what the peak is made of…"));
     try {
       const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
       if (this.request === request) this.draw(anatomy);
     } catch (error) {
-      if (this.request === request && error.name !== "AbortError") fill(this.body, problemBanner(error));
+      if (this.request !== request || error.name === "AbortError") return;
+      this.verdict.hidden = true; // the card below says what failed
+      fill(this.body, problemBanner(error));
     }
   }
 
@@ -39,6 +45,18 @@ export class AdviceCard {
 
   draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
     fill(this.peakText, `peak: ${moment}`);
+    this.verdict.hidden = total === 0;
+    fill(
+      this.verdict,
+      h("strong", {}, `The peak is ${moment}.`),
+      h("span", {}, `${inWords(categories.slice(0, MOST_NAMED), total)}.`),
+      advice.length > 0 &&
+        h(
+          "button",
+          { class: "link", type: "button", onclick: () => this.element.scrollIntoView({ block: "start" }) },
+          `Most worth trying: ${gainText(advice[0])}`,
+        ),
+    );
     fill(
       this.body,
       composition(categories, total),
@@ -86,6 +104,12 @@ function sourceLink(source) {
   return h("a", { href: source, rel: "noreferrer", target: "_blank", class: "muted" }, "source");
 }
 
+/** Shares of the peak: "51 % is optimizer, 25 % unknown". */
+const inWords = (categories, total) =>
+  categories
+    .map(({ category, bytes: size }, at) => `${percent(size / total)} ${at ? "" : "is "}${category ?? "unknown"}`)
+    .join(", ");
+
 /** Peak by category, in words. */
 function composition(categories, total) {
   if (!categories.length) return null;
@@ -107,7 +131,7 @@ function noAdviceText({ basis }) {
 
 function coverageNote({ unknown_bytes: unknown, unknown_fraction: fraction, basis }) {
   if (!unknown) return null;
-  const why = basis === "owners" ? "" : " Recordings of the agent do; snapshots do not.";
+  const why = basis === "owners" ? "" : " Recordings by the agent name owners; snapshot files do not.";
   return h(
     "p",
     { class: "muted", "data-unknown": true },

@@ -83,12 +83,13 @@ export class AnatomyView {
       onAllocation: (allocation) => setQuery({ allocation }),
       onClear: () => setQuery({ a: null, b: null }),
     });
-    this.advice = new AdviceCard(); // below the charts, which do not wait for it
+    this.advice = new AdviceCard(); // its answer comes after the charts
     this.trainingPlans = new TrainingPlans(capacity);
     this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",
       { class: "anatomy-view" },
+      by === "category" && this.advice.verdict, // without categories it would say "unknown"
       h("div", { class: "charts" }, this.timeline.element),
       this.eventBar,
       h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),

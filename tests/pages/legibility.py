@@ -44,6 +44,15 @@ OVERLAPS = """() => {
   return poor;
 }"""
 
+# Titles of two axes of one chart that lie on one another.
+TITLES = """() => [...document.querySelectorAll("vs-chart")].filter((chart) => chart.checkVisibility()).flatMap((chart) => {
+  const boxes = [...chart.querySelectorAll(".infolayer [class^=g-y] text")].map((title) => [title, title.getBoundingClientRect()]);
+  const common = (a, b, low, high) => Math.min(a[high], b[high]) - Math.max(a[low], b[low]);
+  return boxes.flatMap(([one, a], i) => boxes.slice(i + 1)
+    .filter(([, b]) => common(a, b, "left", "right") > 2 && common(a, b, "top", "bottom") > 2)
+    .map(([other]) => `${one.textContent} / ${other.textContent}`));
+})"""
+
 RULES = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
 """Options of axe-core: in dark only the rules about colours, for the elements are the same."""
 
@@ -65,6 +74,9 @@ def assert_legible(page: Any) -> None:
             lambda w=width: page.evaluate("document.documentElement.scrollWidth") <= w, what=f"it fits {width} pixels"
         )
         assert page.evaluate(OVERLAPS) == [], width
+        eventually(
+            lambda: page.evaluate(TITLES) == [], what=f"titles of axes that do not overlap: {page.evaluate(TITLES)}"
+        )
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             found = Axe().run(page, options={"resultTypes": ["violations"], **RULES[scheme]})

@@ -212,6 +212,20 @@ def test_who_holds_the_peak_is_a_flamegraph_that_one_walks_into(page: Any, recor
     eventually(lambda: any(text.startswith("no module") for text in boxes()))
 
 
+def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recorded: Sender) -> None:
+    page.goto(page_of(recorded))
+    ready(page)
+    verdict = page.locator("[data-verdict]")
+    verdict.get_by_text("The peak is").wait_for()
+    text = verdict.inner_text()
+    (largest, share) = re.search(r"([\d.]+) % is (\w+)", text).group(2, 1)  # type: ignore[union-attr]
+    assert f"{largest} " in page.locator("[data-composition]").inner_text() and float(share) > 25
+    assert verdict.bounding_box()["y"] < page.locator(".timeline").bounding_box()["y"]
+    saves = page.locator(".advice-card .saves").first.inner_text()
+    verdict.get_by_role("button", name=f"Most worth trying: {saves}").click()
+    eventually(lambda: page.locator(".advice-card").bounding_box()["y"] < 450, what="the advice in sight")
+
+
 def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorded: Sender, server: Any) -> None:
     """Bytes by which the peak falls; of a run that was profiled, what a step loses, too."""
     page.goto(page_of(recorded))
