@@ -146,7 +146,7 @@ class OomPage extends RunPage {
       });
     if (loss) loss.dataset.figure = "last-losses";
     else this.minute.classList.add("wide");
-    fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
+    fill(parts.chart, h("div", { class: "charts oom-charts" }, this.minute, loss));
     this.drawFromRecording(error);
     this.drawSegments(error);
     fill(parts.where, h("div", { class: "panels oom-where" }, stackPanel(error), words(error), othersAtError(error)));

@@ -1,7 +1,7 @@
 /** Cause of an out-of-memory error in one sentence, with its key figures; and the choice between several errors. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, countOf, isKnown, UNKNOWN } from "vramscope/format.js";
+import { bytes, clock, count, countOf, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
 import { withCode } from "vramscope/parts/ui.js";
 import { EXPLAIN_LOG } from "vramscope/parts/welcome.js";
@@ -114,7 +114,7 @@ export function verdict(error) {
       "p",
       { class: "actions" },
       h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
-      h("span", { class: "muted" }, ` the record took ${(error.seconds * 1000).toFixed(0)} ms`),
+      h("span", { class: "muted" }, ` recorded in ${seconds(error.seconds)}`),
       error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`)),
     ),
   ];
@@ -123,7 +123,9 @@ export function verdict(error) {
 /** Range of memory that the step needs. Unknown if too little of the step had run. */
 function neededText({ needed_least_bytes: least, needed_bytes: most }) {
   if (!isKnown(most)) return isKnown(least) ? `at least ${bytes(least)}` : UNKNOWN;
-  return isKnown(least) && bytes(least) !== bytes(most) ? `${bytes(least)} to ${bytes(most)}` : bytes(most);
+  if (!isKnown(least) || bytes(least) === bytes(most)) return bytes(most);
+  const [number, unit] = bytes(least).split(" ");
+  return `${bytes(most).endsWith(` ${unit}`) ? number : bytes(least)} to ${bytes(most)}`;
 }
 
 function cell(key, label, value, note) {

@@ -18,8 +18,8 @@ const KEY = [
   ["block-free", "free"],
   ["block-pending", "waiting for a stream"],
   ["block-rounding", "rounding"],
-  ["border", "start of a segment"],
 ];
+const START = ["border", "start of a segment"];
 
 export class SegmentMap {
   /**
@@ -43,6 +43,8 @@ export class SegmentMap {
         this.memoryMap = answer.read === false ? null : answer;
         fill(this.words);
         if (this.memoryMap) this.drawWords();
+        const blocks = (answer.figure?.data ?? []).filter(({ meta }) => meta.kind === "block");
+        this.drawKey(blocks.length ? blocks.map(({ meta }) => [meta.role, meta.label]) : KEY);
         const text = this.memoryMap ? "nothing is reserved at this event" : "unknown: segments were not read";
         return answer.figure
           ? answer
@@ -59,15 +61,10 @@ export class SegmentMap {
       { class: "map-place" },
       h("span", { class: "muted" }, "Point at a block to see its owner. Click to zoom."),
     );
-    const key = h(
-      "div",
-      { class: "map-key" },
-      KEY.map(([role, label]) =>
-        h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label),
-      ),
-    );
+    this.key = h("div", { class: "map-key" });
+    this.drawKey(KEY);
     this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
-    this.chart.append(key, this.place);
+    this.chart.append(this.key, this.place);
   }
 
   get element() {
@@ -140,6 +137,16 @@ export class SegmentMap {
         ? stackList(block.stack)
         : block.state !== "inactive" && h("p", { class: "muted" }, "stack not recorded"),
     ];
+  }
+
+  /** Explains the colours: those of the blocks that are drawn, or those of cells. */
+  drawKey(entries) {
+    fill(
+      this.key,
+      [...entries, START].map(([role, label]) =>
+        h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label),
+      ),
+    );
   }
 
   drawWords() {

@@ -139,7 +139,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     code.locator("summary").click()
     assert "zip(inputs.chunk(2), targets.chunk(2))" in code.locator("pre").inner_text()
     assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "memory layout unknown"
-    assert re.search(r"33\.0 GiB to 3\d\.\d GiB", page.locator("[data-kpi=needed]").inner_text())
+    assert re.search(r"33\.0 to 3\d\.\d GiB", page.locator("[data-kpi=needed]").inner_text())
     assert MARKUP in page.locator(".oom-stack .own").inner_text(), "markup stays text"
     choice = page.get_by_label("Error", exact=True)
     assert choice.input_value() == "aaaa000000000001", "of two that nobody survived the first"
@@ -155,12 +155,11 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     page.locator("a.chip", has_text="OOM").first.wait_for()
 
 
-def recording_of(name: str) -> wire_messages.Piece:
+def recording_of(name: str, content: window.Window | None = None) -> wire_messages.Piece:
     """A window that was open when memory ran out."""
     about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
-    return wire_messages.Piece(
-        artifact=name, kind="window", number=0, pieces=1, about=about, data=window.pack(recorded(0))
-    )
+    packed = window.pack(content or recorded(0))
+    return wire_messages.Piece(artifact=name, kind="window", number=0, pieces=1, about=about, data=packed)
 
 
 def test_a_narrow_page_has_each_remedy_above_its_saving(page: Any, own_server: Any) -> None:
@@ -174,6 +173,27 @@ def test_a_narrow_page_has_each_remedy_above_its_saving(page: Any, own_server: A
     remedy, saving = first.locator("th").bounding_box(), first.locator(".saves").bounding_box()
     assert remedy["x"] == saving["x"] and remedy["width"] > 300
     assert remedy["y"] + remedy["height"] <= saving["y"]
+
+
+def test_the_map_has_the_colours_of_categories_where_a_recording_was_open(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=5)
+    content, name = recorded(2, 4), new_id("w")
+    with_colours = rich_box("cccc000000000001", name, layout=content.end, pools=content.pools)
+    without = rich_box("cccc000000000002", None, layout=content.end, pools=content.pools)
+    sent(server, training.run, with_colours, without, more=(recording_of(name, content),))
+    shown = {}
+    for record in ("cccc000000000001", "cccc000000000002"):
+        page.goto(f"{server.url}/runs/{training.run}/oom?error={record}")
+        folded = page.locator(".oom-map")
+        folded.wait_for()
+        if folded.get_attribute("open") is None:
+            folded.get_by_text("Map of the segments").click()
+        page.locator("vs-chart[data-figure=map][data-draws]").wait_for()
+        shown[record] = page.locator(".oom-map .map-key > span").all_inner_texts()
+    assert {"optimizer", "free", "start of a segment"} <= set(shown["cccc000000000001"])
+    assert "used" not in shown["cccc000000000001"]
+    assert set(shown["cccc000000000002"]) == {"used", "free", "start of a segment"}
 
 
 def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from vramscope_server.analysis.timeline.block_categories import categories_of_blocks
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.recordings import (
@@ -23,6 +25,7 @@ from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.api.timeline import grouping_in
 
 router = APIRouter(tags=["recordings"])
 
@@ -142,22 +145,30 @@ def get_map(
         trace = opened.trace
         event = require_event(opened, event)
         step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
-        drawn = drawn_map(trace, opened.row(event), low, high, lines, columns)
+        row = opened.row(event)
+        categories = categories_of_blocks(trace, grouping_in(opened, "category"), row.layout, event)
+        drawn = drawn_map(trace, row, low, high, lines, columns, categories)
         recorded: RecordedMap = {"event": event, "step": step, **drawn}
         return answer(recorded)
 
 
 def drawn_map(
-    trace: Trace, row: segment_map.LinearLayout, low: int | None, high: int | None, lines: int, columns: int
+    trace: Trace,
+    row: segment_map.LinearLayout,
+    low: int | None,
+    high: int | None,
+    lines: int,
+    columns: int,
+    categories: Sequence[str] | None,
 ) -> SegmentMap:
-    """A part of the map with its numbers; without a figure if nothing is reserved."""
+    """A part of the map with its numbers; without a figure if nothing is reserved. ``categories``: of each block."""
     from vramscope_server.figures import segment_map as figure
 
     size = row.size_bytes
     low = min(low or 0, max(size - SMALLEST_VIEW_BYTES, 0))
     high = min(size, max(high if high is not None else size, low + SMALLEST_VIEW_BYTES))
     blocks = row.layout.blocks
-    drawn, exact = figure.draw(trace, row, low, high, lines, columns) if size else (None, True)
+    drawn, exact = figure.draw(trace, row, low, high, lines, columns, categories) if size else (None, True)
     return {
         "figure": None if drawn is None else drawn.to_dict(),
         "exact": exact,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,16 @@ import plotly.graph_objects as go
 
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.ownership.categories import CATEGORIES
 from vramscope_server.analysis.trace.frames import is_native
-from vramscope_server.analysis.trace.segment_map import LinearLayout, StackFrame, blocks_between, cells, stack_lines
+from vramscope_server.analysis.trace.segment_map import (
+    ALLOCATED,
+    LinearLayout,
+    StackFrame,
+    blocks_between,
+    cells,
+    stack_lines,
+)
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
@@ -28,8 +37,19 @@ STATE_LABELS = {
 }
 
 
-def draw(trace: Trace, row: LinearLayout, low: int, high: int, lines: int, columns: int) -> tuple[go.Figure, bool]:
-    """Draw the offsets from ``low`` to ``high``; also return True if each block is drawn."""
+def draw(
+    trace: Trace,
+    row: LinearLayout,
+    low: int,
+    high: int,
+    lines: int,
+    columns: int,
+    categories: Sequence[str] | None = None,
+) -> tuple[go.Figure, bool]:
+    """Draw the offsets from ``low`` to ``high``; also return True if each block is drawn.
+
+    categories   category of each block; None if no category is known. Without them, blocks in use have one colour.
+    """
     drawing = Drawing("offset")
     drawing.meta["kind"] = "static"
     line_bytes = (high - low) / lines
@@ -39,7 +59,7 @@ def draw(trace: Trace, row: LinearLayout, low: int, high: int, lines: int, colum
     exact = len(here) < EXACT_BLOCKS
     drawing.meta |= {"low": low, "line_bytes": line_bytes, "divisor": scale}
     if exact:
-        _blocks(drawing, trace, row, here, low, high, line_bytes, scale)
+        _blocks(drawing, trace, row, here, low, high, line_bytes, scale, categories)
     else:
         _heat(drawing, row, low, high, lines, columns, scale)
     _borders(drawing, row, low, high, line_bytes, scale)
@@ -86,37 +106,55 @@ def _heat(drawing: Drawing, row: LinearLayout, low: int, high: int, lines: int, 
 
 
 def _blocks(
-    drawing: Drawing, trace: Trace, row: LinearLayout, here: Any, low: int, high: int, line_bytes: float, scale: float
+    drawing: Drawing,
+    trace: Trace,
+    row: LinearLayout,
+    here: Any,
+    low: int,
+    high: int,
+    line_bytes: float,
+    scale: float,
+    categories: Sequence[str] | None,
 ) -> None:
     blocks = row.layout.blocks
     positions = row.block_order[here]
     starts = row.block_starts[here]
     ends = np.minimum(starts + blocks.size_bytes[positions], high)
     starts = np.maximum(starts, low)
-    for code, state in enumerate(STATES):
-        role, label = STATE_LABELS[state]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, code in enumerate(blocks.state[positions].tolist()):
+        role, label = STATE_LABELS[STATES[code]]
+        key = (f"block-{role}", label)
+        if categories is not None and code == ALLOCATED:
+            category = categories[int(positions[at])]
+            key = (category, category if category != "unknown" else "unknown owner")
+        groups.setdefault(key, []).append(at)
+    for role, label in sorted(groups, key=_place_in_key):
         base, width, line, words = [], [], [], []
-        for at in np.flatnonzero(blocks.state[positions] == code):
-            block = int(positions[at])
-            text = _words(trace, row, block, label)
+        for at in groups[role, label]:
+            text = _words(trace, row, int(positions[at]), label)
             for number, first, end in folded(int(starts[at]), int(ends[at]), low, line_bytes):
                 base.append(first / scale)
                 width.append((end - first) / scale)
                 line.append(number)
                 words.append(text)
-        if base:
-            drawing.figure.add_trace(
-                go.Bar(
-                    orientation="h",
-                    base=np.array(base),
-                    x=np.array(width),
-                    y=np.array(line),
-                    hovertext=words,
-                    hovertemplate="%{hovertext}<extra></extra>",
-                    name=label,
-                    meta={"role": f"block-{role}", "label": label, "kind": "block", "legend": False},
-                )
+        drawing.figure.add_trace(
+            go.Bar(
+                orientation="h",
+                base=np.array(base),
+                x=np.array(width),
+                y=np.array(line),
+                hovertext=words,
+                hovertemplate="%{hovertext}<extra></extra>",
+                name=label,
+                meta={"role": role, "label": label, "kind": "block", "legend": False},
             )
+        )
+
+
+def _place_in_key(group: tuple[str, str]) -> int:
+    """Place in the key below the map: categories in their order, then the states of blocks."""
+    return CATEGORIES.index(group[0]) if group[0] in CATEGORIES else len(CATEGORIES)
 
 
 def _borders(drawing: Drawing, row: LinearLayout, low: int, high: int, line_bytes: float, scale: float) -> None:

@@ -17,6 +17,7 @@ from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
 from vramscope_server.analysis.oom.report import OomReport, report_of
 from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend, work_grows
+from vramscope_server.analysis.timeline.block_categories import categories_of_blocks
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.oom import OomExplained, OomList
@@ -26,10 +27,12 @@ from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Of
 from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ranks_at
 from vramscope_server.api.oom.explained import ErrorOfRun, Explained
 from vramscope_server.api.oom.other_runs import other_runs
-from vramscope_server.api.problems import BadRecording, NotFound
+from vramscope_server.api.problems import BadRecording, NotFound, Problem
+from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.api.timeline import grouping_in
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
@@ -106,10 +109,12 @@ def get_map(
     request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
 ) -> Response:
     """As of a recording; also of a bystander. ``figure`` is null and all else 0 where the layout was not read."""
-    trace = _segments(request, record)
+    oom, trace = _segments(request, record)
     if trace is None:
         return answer(MapAtError(figure=None, read=False))
-    drawn: MapAtError = {"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)}
+    row = LinearLayout(trace.end)
+    categories = _categories(request, oom, row)
+    drawn: MapAtError = {"read": True, **drawn_map(trace, row, low, high, lines, columns, categories)}
     return answer(drawn)
 
 
@@ -118,22 +123,35 @@ def get_map(
 )
 def get_block(request: Request, record: str, offset: Offset) -> Response:
     """Null beyond the end."""
-    trace = _segments(request, record)
+    _, trace = _segments(request, record)
     row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
     found: Block | None = None if trace is None or row is None or block is None else describe(trace, row, block)
     return answer(found)
 
 
-def _segments(request: Request, record: str) -> Trace | None:
+def _segments(request: Request, record: str) -> tuple[OomRecord, Trace | None]:
     with reader(request) as connection:
         oom = _oom_record(connection, require_error(connection, record, kinds=("oom", "bystander")))
     try:
-        return trace_of(oom)
+        return oom, trace_of(oom)
     except BadWindow as bad:
         raise BadRecording(
             f"The layout of the record is not consistent: {bad}.", field="record", seen=record[:60]
         ) from None
+
+
+def _categories(request: Request, oom: OomRecord, row: LinearLayout) -> list[str] | None:
+    """Categories of the blocks, from the recording that was open at the error; None if there is none that can be read."""
+    if oom.window is None:
+        return None
+    try:
+        stored, opened = open_recording(request, oom.window)
+        with readable(stored):
+            grouping = grouping_in(opened, "category")
+            return categories_of_blocks(opened.trace, grouping, row.layout, len(opened.trace.events) - 1)
+    except (Problem, OSError):
+        return None  # still on its way, deleted or damaged: the map needs it for its colours only
 
 
 @router.get(
