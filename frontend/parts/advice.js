@@ -20,8 +20,8 @@ export class AdviceCard {
     );
   }
 
-  /** Requests the advice of a recording and shows it. A later request cancels this one. */
-  async open(recording) {
+  /** Requests the advice of a recording and shows it. A later request cancels this one. `after`: what it waits for. */
+  async open(recording, after = null) {
     this.recording = recording;
     this.request?.abort(); // a browser has six connections, and this answer may take long
     const request = (this.request = new AbortController());
@@ -29,6 +29,8 @@ export class AdviceCard {
     fill(this.body, h("p", { class: "muted" }, "computing…"));
     fill(this.verdict, h("span", { class: "muted" }, "computing what the peak is made of…"));
     try {
+      await after;
+      if (this.request !== request) return;
       const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
       if (this.request === request) this.draw(anatomy);
     } catch (error) {

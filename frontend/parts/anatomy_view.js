@@ -107,10 +107,11 @@ export class AnatomyView {
     this.timeline.reset();
     this.allocation.shown = undefined;
     this.allocationDiff.reset();
-    this.timeline.reload();
+    // The other answers take longer, and the server would compute them at the same time.
+    const drawn = this.timeline.loadFirst();
     this.flame.reload();
-    this.advice.open(recording);
-    this.trainingPlans.open(recording);
+    this.advice.open(recording, drawn);
+    this.trainingPlans.open(recording, drawn);
     this.drawSelection();
   }
 

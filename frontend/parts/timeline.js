@@ -119,6 +119,12 @@ export class Timeline {
     for (const request of Object.values(this.requests)) request.abort();
   }
 
+  /** Fetches the picture before it is known to be in sight. */
+  loadFirst() {
+    this.chart.visible = true;
+    return this.reload();
+  }
+
   reload() {
     this.drawBar();
     return this.chart.reload();

@@ -44,12 +44,14 @@ export class TrainingPlans {
   }
 
   /** Requests the predictions for a recording and shows them. A later request cancels this one. */
-  async open(recording) {
+  async open(recording, after = null) {
     this.request?.abort();
     const request = (this.request = new AbortController());
     fill(this.from);
     fill(this.body, h("p", { class: "pad muted" }, "computing…"));
     try {
+      await after;
+      if (this.request !== request) return;
       const prediction = await api.recording(recording, "prediction", {}, request.signal);
       if (this.request !== request) return;
       fill(this.from, isKnown(prediction.step) && `predicted from step ${count(prediction.step)}`);

@@ -212,6 +212,24 @@ def test_who_holds_the_peak_is_a_flamegraph_that_one_walks_into(page: Any, recor
     eventually(lambda: any(text.startswith("no module") for text in boxes()))
 
 
+def test_the_timeline_is_answered_before_longer_computations_begin(page: Any, recorded: Sender) -> None:
+    """They would take the server's time from the first chart: of a million events it came 3 s later."""
+    seen = []
+
+    def note(request: Any, what: str) -> None:
+        part = re.search(r"/recordings/[^/]+/(\w+)", request.url)
+        seen.append(f"{part[1]} {what}" if part else "")
+
+    page.on("request", lambda request: note(request, "begins"))
+    page.on("requestfinished", lambda request: note(request, "ends"))
+    page.goto(page_of(recorded))
+    ready(page)
+    eventually(lambda: {"anatomy ends", "prediction ends"} <= set(seen), what="both computations")
+    first = seen.index("timeline ends")
+    assert first < seen.index("anatomy begins")
+    assert first < seen.index("prediction begins")
+
+
 def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recorded: Sender) -> None:
     page.goto(page_of(recorded))
     ready(page)

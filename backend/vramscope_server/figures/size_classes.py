@@ -61,4 +61,4 @@ def draw(asked: SizeClasses, free: SizeClasses) -> go.Figure:
         tickangle=-45,
         unifiedhovertitle={"text": "up to %{x}"},
     )
-    return drawing.done(barmode="stack", bargap=0.15, margin={"l": 56, "r": 12, "t": 10, "b": 64})
+    return drawing.done(barmode="stack", bargap=0.15, margin={"l": 68, "r": 12, "t": 10, "b": 64})
