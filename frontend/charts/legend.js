@@ -28,7 +28,7 @@ export function drawLegend(chart, colors) {
     chart.legend.classList.toggle("plainly", !numbers);
     const body = h("tbody");
     for (const [role, { meta }] of roles) {
-      const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}${meta.hatched ? " hatched" : ""}` });
+      const swatch = h("span", { class: `swatch ${meta.swatch ?? meta.kind ?? "line"}${meta.hatched ? " hatched" : ""}` });
       const toggle = h(
         "button",
         {

@@ -274,6 +274,23 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
     )
 
 
+def test_long_settings_and_names_fit_a_narrow_screen(page: Any, server: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    row = page.locator(".compare-table th.run", has_text=sender.CHECKPOINTING.name)
+    mark, name = row.locator(".swatch").bounding_box(), row.locator("a").bounding_box()
+    assert name["x"] > mark["x"] + mark["width"], "beside its colour"
+    assert row.locator("a").evaluate("(name) => name.scrollWidth <= name.clientWidth"), "in full"
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    page.locator(".differences").wait_for()
+    # a value that many runs share is a chip; that of many techniques is wider than a phone
+    page.locator(".differences td").first.evaluate(
+        "(cell) => { const chip = document.createElement('span'); chip.className = 'chip'; cell.className = 'values';"
+        " chip.textContent = 'AdamW fused, attention sdpa, batch 32 x 512, bf16, checkpointing'; cell.replaceChildren(chip); }"
+    )
+    assert page.evaluate(SIDEWAYS) == []
+
+
 @pytest.mark.parametrize("menu", ["Columns", "Export"])
 def test_menus_of_a_narrow_page_are_on_the_screen(page: Any, server: Any, menu: str) -> None:
     page.set_viewport_size({"width": 400, "height": 800})

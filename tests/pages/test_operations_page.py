@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from browsing import drawn, query
-from legibility import assert_legible
+from legibility import SIDEWAYS, assert_legible
 from waiting import eventually
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
@@ -111,6 +111,13 @@ def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, prof
     assert query(page)["stack"] == "lines"
     drawn(page, "profile-memory")
     assert chart.evaluate("(chart) => chart.traces[0].meta.role") == "earlier:before the profile"
+
+
+def test_the_rows_fit_a_narrow_screen(page: Any, profiled: Sender) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(profiled.page)
+    page.locator(".profile-rows tfoot").wait_for()
+    assert page.evaluate(SIDEWAYS) == []
 
 
 def test_another_profile_says_what_it_does_not_know(page: Any, profiled: Sender) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -17,6 +19,9 @@ STACK = ("parameters", "buffers", "workspaces", "optimizer", "gradients", "activ
 """Categories from what stays to what comes and goes, so that the steady ones lie at the bottom."""
 LABELS = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}
+
+FEW: Final = 6
+"""Up to this number of runs their names have room."""
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
@@ -58,6 +63,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             unit=unit,
             kind="marker",
             mode="markers",
+            shown={"swatch": "line"},
             marker={"symbol": "line-ew-open", "size": max(6, min(26, 600 // len(windows))), "line": {"width": 3}},
         )
     for window, peak in zip(windows, peaks, strict=True):
@@ -85,11 +91,12 @@ def _top(values: FloatArray) -> float:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return names as labels of a category axis: escaped, shortened, numbered if equal."""
+    """Return names as labels of a category axis: escaped, shortened, numbered if equal. Of many runs they stand upright."""
+    ends = (14, 12) if len(names) <= FEW else (8, 7)
     seen: dict[str, int] = {}
     labels = []
     for name in names:
-        short = name if len(name) <= 28 else f"{name[:14]}…{name[-12:]}"
+        short = name if len(name) <= sum(ends) + 2 else f"{name[: ends[0]]}…{name[-ends[1] :]}"
         seen[short] = seen.get(short, 0) + 1
         labels.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
     return [label.replace("<", "&lt;") for label in labels]

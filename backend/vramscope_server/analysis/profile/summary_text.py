@@ -47,9 +47,7 @@ def memory_sentence(profile: Profile, operations: Table, modules: Table, lines: 
         where += f", {_PHASE_TEXTS[PHASES[profile.peak_phase]]}"
     text = f"Peak allocated is {amount(profile.peak_bytes)} ({where})"
     if profile.before_bytes is not None:
-        text += (
-            f", of which {amount(profile.before_bytes)} existed before the profile (parameters, optimizer state, ..)"
-        )
+        text += f", of which {amount(profile.before_bytes)} existed before the profile (parameters, optimizer state, …)"
     parts = []
     for table, words in ((lines, "line"), (modules, "module"), (operations, "operation")):
         by_name = _by_source_line(table) if table.name == "lines" else _by_name(table, "self_peak_bytes")
