@@ -1,7 +1,7 @@
 /**
  * Order of a run's page. On a phone the first chart follows the verdict, so that it is on the first screen. What it
  * overtakes moves, because the order for the Tab key and for screen readers is that of the elements. Charts stay where
- * they are: a chart that moves is drawn anew.
+ * they are: a chart that moves is drawn again.
  */
 
 const PHONE = matchMedia("(max-width: 700px)");

@@ -41,7 +41,7 @@ def test_blocks_in_use_have_the_bytes_of_the_categories_after_each_event() -> No
 
 
 def test_a_block_of_another_size_than_the_allocation_there_has_no_category() -> None:
-    """The layout at an out-of-memory error is another record: memory may have been used anew since the recording ended."""
+    """The layout at an out-of-memory error is another record: memory may have changed since the recording ended."""
     trace = from_window(training(2, 4))
     grouping = grouping_of(trace, allocation_curve(trace), "category")
     last = len(trace.events) - 1
