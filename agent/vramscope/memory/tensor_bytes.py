@@ -6,11 +6,11 @@ sizes rarely change unless the number of tensors changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.memory import deepspeed_zero, lomo_state
-from vramscope.memory.peak_counters import block_bytes
+from vramscope.memory.peak_counters import BLOCK_BYTES, block_bytes
 from vramscope.process.torch_functions import plainly
 from vramscope.protocol.series import CPU, UNKNOWN
 
@@ -78,16 +78,8 @@ def parameters_of(
 @plainly
 def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.Module], device: int) -> OwnedBytes:
     """Return the bytes on a device by owner. Each storage counts once (tied weights, views, gradients in one bucket)."""
-    seen: dict[int, int] = {}
     parameters = gradients = state = buffers = 0
-
-    def fresh(tensor: Any) -> int:
-        size = 0
-        for key, bytes_ in storages(tensor, device):
-            if key not in seen:
-                seen[key] = bytes_
-                size += bytes_
-        return size
+    fresh = _fresh_bytes(device)
 
     every = list(parameters_of(optimizers, roots))
     for parameter in (*every, *deepspeed_zero.parameters()):
@@ -108,6 +100,44 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
         for value in lomo_state.state_of(optimizer):
             state += fresh(value)
     return OwnedBytes(parameters, gradients, state, buffers)
+
+
+def _fresh_bytes(device: int) -> Callable[[Any], int]:
+    """Return a function that returns the bytes of a tensor's storages on a device, and 0 for a storage that it has seen.
+
+    An ordinary tensor, as nearly all are, is read here without :func:`storages`: in a third of the time.
+    """
+    import torch
+
+    tensor_type, parameter_type, strided = torch.Tensor, torch.nn.Parameter, torch.strided
+    seen: set[int] = set()
+
+    def fresh(tensor: Any) -> int:
+        kind = type(tensor)
+        if (kind is tensor_type or kind is parameter_type) and tensor.layout is strided:
+            if tensor.is_cuda:
+                if tensor.get_device() != device:
+                    return 0
+            elif device != CPU or not tensor.is_cpu:
+                return 0
+            try:
+                storage = tensor.untyped_storage()
+            except RuntimeError:
+                pass  # a wrapper of torch.func
+            else:
+                key, size = storage._cdata, storage.nbytes()
+                if key in seen:
+                    return 0
+                seen.add(key)
+                return size if device == CPU else -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        fresh_bytes = 0
+        for key, size in storages(tensor, device):
+            if key not in seen:
+                seen.add(key)
+                fresh_bytes += size
+        return fresh_bytes
+
+    return fresh
 
 
 def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
