@@ -91,6 +91,23 @@ def test_a_second_graph_in_each_step_is_scanned() -> None:
     assert [kind for kind, _ in reports[-1][1]] == ["no_grad-missing"]
 
 
+def test_several_graphs_that_backward_passes_walk_are_not_scanned() -> None:
+    """As in a GAN: one is built before the step's end and walked after it."""
+    walked = "other = teacher(torch.ones(32, 64, device='cuda')); teacher(torch.ones(32, 64, device='cuda')).sum().backward()"
+    reports = reports_of("del loss; other.sum().backward(); del other", walked)
+    assert all(reason == NOT_NEEDED.format(step=step) for step, _, reason in reports)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_second_graph_that_only_some_steps_build_is_scanned(every: int) -> None:
+    """The graph lives until the step ends, and no backward pass walks it."""
+    build = f"target = teacher(torch.ones(4096, 64, device='cuda')) if step % {every} == 0 else None"
+    first = next(
+        step for step, _, reason in reports_of("del loss, target", build) if reason != NOT_NEEDED.format(step=step)
+    )
+    assert first == 3
+
+
 @pytest.mark.parametrize(("device", "elements"), [("cuda", 4096), ("cpu", 16384)])
 def test_a_leak_that_starts_late_is_reported(device: str, elements: int) -> None:
     """From step 13 on, 16 KiB of GPU memory a step, or 64 KiB of host memory, where less than 256 KiB in all is noise."""

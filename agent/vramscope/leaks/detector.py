@@ -1,7 +1,6 @@
 """Leak detector: follows the loop's calls, decides when to scan, and reports what a scan found.
 
-``steps/hooks.py`` calls it at some µs each. A scan costs up to 0.25 s, so there are few: early ones, then on suspicion.
-"""
+``steps/hooks.py`` calls it at some µs each. A scan costs up to 0.25 s, so there are few: early ones, then on suspicion."""
 
 from __future__ import annotations
 
@@ -91,7 +90,7 @@ class LeakDetector:
     def before_walk(self, roots: Any, retain_graph: bool = False, create_graph: bool = False) -> None:
         """A backward, or ``torch.autograd.grad``, begins from these tensors. About 10 µs: the descent to the oldest node."""
         loop, schedule = self._loop, self._schedule
-        self._outputs.walked()
+        self._outputs.walked(roots)
         if self._step_graphs.follows:
             self._step_graphs.before_walk()
         if schedule.per != "step":
@@ -144,6 +143,7 @@ class LeakDetector:
             self._judge.evaluations.end_step(self._clock, intervals)
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
+        self._outputs.unwalked.end_iteration(compares=self._live_blocks.is_unscanned and self._schedule.is_due_soon)
         self._end_iteration(may_skip=True)
         after_step_bytes = self.after_step.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None, intervals)
         if self.after_step.rises and not self._schedule.rescan_at:  # a planned scan already has a reason

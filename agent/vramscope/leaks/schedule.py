@@ -67,6 +67,13 @@ class ScanSchedule:
         was_due, self._was_due = self._was_due, False
         return was_due
 
+    @property
+    def is_due_soon(self) -> bool:
+        """True if an iteration ends that is one of the first, or one of the last two before a scan that is due in any case."""
+        after = self.number - self._earlier + 1
+        soon = range(after + 1, after + 3)
+        return after < POLICY.last_early_scan or self._was_due or not self._scan_at.isdisjoint(soon)
+
     def suspect(self, why: str) -> None:
         """Ask for a scan. Does nothing soon after the previous suspicion."""
         if self.number >= self._next_suspicion:

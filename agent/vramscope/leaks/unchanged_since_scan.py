@@ -67,6 +67,11 @@ class LiveBlocks:
         self.waits_for_forward = False
         """True until the next forward shows whether the first scan is needed."""
 
+    @property
+    def is_unscanned(self) -> bool:
+        """True until the first scan."""
+        return not self._was_scanned
+
     def scanned(self, iteration: int, *, found_nothing: bool) -> None:
         """A scan has ended. ``found_nothing``: it was complete, and no holder is reported or suspected."""
         self._before, self._was_scanned = None, True
@@ -88,7 +93,7 @@ class LiveBlocks:
         is_first = not self._was_scanned
         if ages.kept_iterations or registry.has_findings or self._loop.has_retired:
             return True
-        if is_first and (outputs.may_be_unwalked or not outputs.has_roots):
+        if is_first and (outputs.unwalked.were_seen or not outputs.has_roots):
             return True
         if not self._is_unchanged():
             return True

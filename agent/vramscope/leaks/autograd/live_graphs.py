@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.leaks.autograd.unwalked_outputs import UnwalkedOutputs
 from vramscope.protocol.series import MOST_GRAPHS
 
 if TYPE_CHECKING:
@@ -67,20 +68,19 @@ class OutputGraphs:
         self._newest_node = NewestNode()
         self.walks = 0
         """Backward passes so far."""
-        self._built = 0
-        """Graphs of outputs since the last backward pass."""
-        self.may_be_unwalked = False
-        """True once a backward pass began after several outputs, or after an output's graph was freed."""
+        self.unwalked = UnwalkedOutputs()
         self.has_roots = False
         """True once a root module returned an output with a graph."""
 
-    def walked(self) -> None:
+    def walked(self, roots: Any) -> None:
+        """A backward pass begins from these tensors."""
         if self._died:
             self._settle()
-        if self._built > 1 or self._dropped:
-            self.may_be_unwalked = True
+        if self._dropped:
+            self.unwalked.were_seen = True
+        self.unwalked.walked(roots)
         self.walks += 1
-        self._built = self._dropped = 0
+        self._dropped = 0
 
     def add(self, output: Any) -> None:
         """Note the output of a root module. About 4 µs."""
@@ -88,7 +88,7 @@ class OutputGraphs:
         if node is None:
             return
         self.has_roots = True
-        self._built += 1
+        self.unwalked.add(node)
         if self._died:
             self._settle()
         if len(self._alive) < MOST_OLD:
