@@ -25,7 +25,7 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
-from vramscope.oom.weight_copies import in_variables
+from vramscope.oom.weight_copies import in_variables, optimizer_in_variables
 from vramscope.process import identity, terminal
 from vramscope.process.exception_place import note_exception
 from vramscope.process.forks import unwatch_forks, watch_forks
@@ -141,7 +141,8 @@ class SessionParts:
             self._hooks.tell = functools.partial(self._reported.add, asked=False)
 
         if settings.leaks:
-            self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
+            exists = optimizer_in_variables
+            self._detector = LeakDetector(self._clock, self._looked, tell=self._leak_found, optimizer_exists=exists)
             self._hooks.graphs = self._detector
         if settings.windows:
             self._recorder = WindowRecorder(

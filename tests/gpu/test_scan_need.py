@@ -98,6 +98,28 @@ def test_several_graphs_that_backward_passes_walk_are_not_scanned() -> None:
     assert all(reason == NOT_NEEDED.format(step=step) for step, _, reason in reports)
 
 
+@pytest.mark.parametrize(("exists", "scans"), [(True, 0), (False, 1)])
+def test_calls_before_the_first_step_of_a_known_optimizer_are_not_scanned(exists: bool, scans: int) -> None:
+    """A rollout of reinforcement learning, where no scan is needed to find the optimizer that waits."""
+    program = (
+        textwrap.dedent(TRAINING)
+        .partition("for step in")[0]
+        .replace("seconds=10.0", f"optimizer_exists=lambda: {exists}")
+    )
+    rollout = """
+from vramscope.leaks.scan.scanner import Scanner
+scan, done = Scanner.scan, []
+Scanner.scan = lambda *args: done.append(1) or scan(*args)
+with torch.no_grad():
+    for _ in range(40):
+        model(torch.zeros(32, 64, device="cuda"))
+print(len(done))
+"""
+    done = warm.run(program + rollout, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.splitlines()[-1]) == scans
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_second_graph_that_only_some_steps_build_is_scanned(every: int) -> None:
     """The graph lives until the step ends, and no backward pass walks it."""

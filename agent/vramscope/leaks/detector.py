@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 class LeakDetector:
     """One per session. All calls come on the training thread, and none of them keeps a tensor or a module.
 
-    report is called with a Scan after each scan, tell with each new finding.
-    """
+    report is called with a Scan after each scan, tell with each new finding. optimizer_exists: whether a variable refers to one."""
 
     def __init__(
         self,
@@ -50,6 +49,7 @@ class LeakDetector:
         *,
         seconds: float = SCAN_SECONDS,
         tell: Callable[[messages.Leak], None] | None = None,
+        optimizer_exists: Callable[[], bool] = lambda: False,
     ) -> None:
         import torch
 
@@ -57,7 +57,7 @@ class LeakDetector:
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
         self._plainly = torch._C.DisableTorchFunction
-        self._loop = LoopShape()
+        self._loop = LoopShape(optimizer_exists)
         self._schedule = ScanSchedule()
         self._evaluation = EvaluationSchedule()
         self._ages = GraphAges()
@@ -180,7 +180,7 @@ class LeakDetector:
             return
         self._schedule.count("call")
         self._end_iteration(between_steps=False)
-        if self._schedule.suspicion or self._schedule.due:
+        if (self._schedule.suspicion or self._schedule.due) and not self._loop.expects_steps():
             self._scan_if_due(fresh=False, arguments=argument_storages(args, kwargs, self._kinds))
 
     def after_forward(self, module: Any, args: Any, output: Any) -> None:

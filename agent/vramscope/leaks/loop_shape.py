@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from vramscope.leaks.policy import POLICY
@@ -23,15 +24,19 @@ class LoopKind(enum.Enum):
 
 
 class LoopShape:
-    """State of the loop. It keeps no optimizer alive."""
+    """State of the loop. It keeps no optimizer alive.
 
-    def __init__(self) -> None:
+    optimizer_exists   whether a variable of the program refers to an optimizer; some ms
+    """
+
+    def __init__(self, optimizer_exists: Callable[[], bool] = lambda: False) -> None:
+        self._optimizer_exists = optimizer_exists
         self.training_mode = True
         """Mode of the root module that was called last."""
         self.has_steps = False
         """True once an optimizer has stepped or a step was signalled."""
         self.will_train = False
-        """True where a scan found an optimizer that has not stepped."""
+        """True where an optimizer was found that has not stepped."""
         self.is_between_steps = False
         """True from the end of a step to the next forward."""
         self.has_hidden_forward = False
@@ -76,6 +81,11 @@ class LoopShape:
     def waits_for_a_step(self, optimizers: int, backwards: int) -> bool:
         """True where optimizers exist and none has stepped yet. (Batches of a loader count as iterations all the same.)"""
         return optimizers > 0 and not self.has_steps and backwards <= POLICY.unstepped_backwards
+
+    def expects_steps(self) -> bool:
+        """True where no optimizer has stepped and one exists, so that the calls of models belong to a training to come."""
+        self.will_train = not self.has_steps and self._optimizer_exists()
+        return self.will_train
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """Note the step of one optimizer; several step in turn."""

@@ -90,6 +90,11 @@ def largest(weights: Mapping[str, torch.Tensor], device: int, among: Collection[
     )
 
 
+def optimizer_in_variables() -> bool:
+    """Return whether a variable of the program leads to an optimizer. Some ms; runs none of the user's code."""
+    return bool(in_variables({}).optimizers)
+
+
 class _Opened(NamedTuple):
     """A container or an object that a variable leads to; or a tensor, a module or an optimizer that is one."""
 
