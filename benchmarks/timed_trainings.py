@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,8 +43,14 @@ def layers(device: str) -> Callable[[], None]:
 
 def gpt2(device: str) -> Callable[[], None]:
     sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    had_agent = "vramscope" in sys.modules
+    if not had_agent:  # the example imports it, which a process without it must not do
+        sys.modules["vramscope"] = types.ModuleType("vramscope")
+        sys.modules["vramscope"].agent = None  # type: ignore[attr-defined]
     from gpt2 import GPT2, Shape
 
+    if not had_agent:
+        del sys.modules["vramscope"]
     model = GPT2(Shape()).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     ids = torch.zeros(8, 1024, dtype=torch.long, device=device)
