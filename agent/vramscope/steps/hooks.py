@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 class LoopHooks:
     """The hooks of one session. ``install`` once, ``remove`` at detach; both are safe to call again."""
 
-    def __init__(self, clock: StepClock) -> None:
+    def __init__(self, clock: StepClock, models_in_variables: Callable[[], list[torch.nn.Module]] = list) -> None:
+        """``models_in_variables`` returns the modules that variables of the program lead to."""
+        self.models_in_variables = models_in_variables
         self.clock = clock
         self.timed = clock.timed
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -159,12 +161,12 @@ class LoopHooks:
         """Find the models that were made after attach, once."""
         self.models.find_in_first_step()
 
-    def in_first_step_backward(self) -> None:
-        """A backward of the first step begins."""
+    def in_first_step_backward(self, losses: Any) -> None:
+        """A backward of the first step begins from these tensors."""
         first, self.on_first_backward = self.on_first_backward, None
         if first is not None:
             first()
-        self.models.find_in_first_step()
+        self.models.find_in_first_step(losses)
 
     def before_backward(self) -> None:
         """A backward pass is about to begin, which may be a framework's own. Costs 0.2 µs where none is imported."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 MOST_ROOTS: Final = 16
 OUTSIDE_OF_BACKWARD: Final = -1
+MOST_NODES: Final = 4_000
+"""Nodes of the first backward pass that are visited, at 1 µs each."""
+LEAF: Final = "torch::autograd::AccumulateGrad"
+"""Name of the node that adds to a tensor's gradient."""
 MOST_FRUITLESS: Final = 8
 """Steps without a forward pass of a known model, one after the other, after which no called module is searched for."""
 
@@ -81,11 +85,26 @@ class RootHooks:
         if not self._hooks.saw_training_forward:
             self.find()
 
-    def find_in_first_step(self) -> None:
-        """Find models in the first backward pass, or at the second batch: a model made after attach exists by then."""
-        if self._hooks.is_in_first_step and not self._found_once:
+    def find_in_first_step(self, losses: Any = None) -> None:
+        """Find models in the first backward pass, from these tensors, or at the second batch: a model made after attach exists
+        by then.
+
+        Beside a given model, those that variables refer to are enough, if the backward pass reaches no other parameters.
+        """
+        hooks = self._hooks
+        if hooks.is_in_first_step and not self._found_once:
             self._found_once = True
-            self.find_if_unheard()
+            if hooks.saw_training_forward:
+                return
+            leaves = _leaves_below(losses) if self._are_given else None
+            if leaves:
+                known = {id(one): one for one in (*hooks.models_in_variables(), *hooks.roots)}
+                models = outermost_modules(list(known.values()))
+                if leaves <= {id(parameter) for model in models for parameter in model.parameters()}:
+                    for model in models:
+                        self._hook(model)
+                    return
+            self.find()
 
     def search_called(self) -> None:
         """Take the next module that is called for one that trains: a part of a known model, or a copy of one.
@@ -158,6 +177,27 @@ class RootHooks:
     def _returned(self, module: torch.nn.Module) -> None:
         if self._running == id(module):
             self._running = None
+
+
+def _leaves_below(losses: Any) -> set[int] | None:
+    """Return the ids of the tensors whose gradients a backward pass from these tensors computes; None if it is too large."""
+    import torch
+
+    tensors = losses if isinstance(losses, (list, tuple)) else (losses,)
+    with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
+        nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
+    seen, leaves = set(nodes), set[int]()
+    while nodes:
+        node = nodes.pop()
+        if len(seen) > MOST_NODES:
+            return None
+        if node.name() == LEAF:
+            leaves.add(id(node.variable))
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return leaves
 
 
 def _continues_graph(args: Any, kwargs: Any) -> bool:

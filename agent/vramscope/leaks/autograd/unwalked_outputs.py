@@ -55,8 +55,11 @@ class UnwalkedOutputs:
 
 def _numbers_below(roots: Any) -> set[int]:
     """Sequence numbers of the nodes that a backward pass from these tensors walks, MOST_NODES at most."""
+    import torch
+
     tensors = roots if isinstance(roots, (list, tuple)) else (roots,)
-    nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
+    with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
+        nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
     seen = set(nodes)
     while nodes and len(seen) <= MOST_NODES:
         for child, _ in nodes.pop().next_functions:

@@ -71,11 +71,11 @@ class BackwardPatch:
         """``roots``: name of the first argument. ``retain_graph_at``: position of retain_graph; create_graph follows it."""
         hooks = self._hooks
         clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
+        given = args[0] if args else kwargs.get(roots)
         if clock.step == 0:
-            hooks.in_first_step_backward()
+            hooks.in_first_step_backward(given)
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
-        given = args[0] if args else kwargs.get(roots)
         if graphs is not None:
             place = retain_graph_at
             retain = args[place] if len(args) > place else kwargs.get("retain_graph")
