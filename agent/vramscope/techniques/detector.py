@@ -2,14 +2,15 @@
 
 Steps 2, 5, 20, 200, 2,000 ... are observed, and one more when something changes (another optimizer, another number of
 backward passes). An observed step costs about 2 µs per module call and 1 µs per graph node, and the summary after it some
-microseconds per parameter. All other steps cost one comparison. The cost counts as agent time in the overhead measurement.
+microseconds per parameter. The first summary is made at once; the later ones of a large model are divided over steps.
+All other steps cost one comparison. The cost counts as agent time in the overhead measurement.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from vramscope.guard import guarded
@@ -56,6 +57,8 @@ SETTLING_STEPS: Final = 2
 """Steps between the first change and the observed step after it."""
 LATER_STEPS: Final = 3
 """Additional steps of delay per further change. It is odd, so that a change in every second step is not always observed."""
+SLICE_NS: Final = 2_000_000
+"""Processor time of a summary after one step; the next step goes on with it."""
 RECENT_STEPS: Final = 8
 """Number of steps that decide on the usual number of backward passes. The last step of an epoch may have fewer."""
 
@@ -128,6 +131,10 @@ class TechniqueDetector(StepListener):
         self._earlier = EarlierRun()
         self._notebook = NotebookResults()
         self._findings: dict[str, messages.Pitfall] = {}
+        self._training: TrainingState | None = None
+        """State for the detectors, during one call; it refers to models."""
+        self._rest: Iterator[None] | None = None
+        """Rest of a summary that is divided over steps."""
         self._evaluation: messages.Pitfall | None = None
         self._reported: tuple[list[messages.Technique], list[messages.Pitfall]] | None = None
 
@@ -160,6 +167,8 @@ class TechniqueDetector(StepListener):
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.end(0)
+        if self._rest is not None:
+            self._summarize()
 
     @guarded("techniques")
     def leak(self, leak: messages.Leak) -> None:
@@ -202,9 +211,14 @@ class TechniqueDetector(StepListener):
             if observation.cache_clears and self._observed == 1:
                 self._next = self._steps + 1  # the next step shows whether every step does it
             self._step_shape = (len(self._hooks.optimizers), backwards)
-            self._summarize()
+            if self._observed == 1:
+                self._summarize()
+            else:
+                self._rest = self._summary()
         elif self._observation is not None and backwards != UNKNOWN and self._has_changed():
             self._plan_observation()
+        if self._rest is not None:
+            self._go_on()
         if self._steps + 1 >= self._next and not self._clock.is_control_step:
             self._next = next((step for step in OBSERVED_STEPS if step > self._steps + 1), 1 << 62)
             self._observe()
@@ -244,35 +258,68 @@ class TechniqueDetector(StepListener):
 
     @plainly
     def _summarize(self) -> None:
-        optimizers = self._optimizers() if self._clock.step else []
-        training = TrainingState(
-            framework=self._framework,
-            config=self._config,
-            roots=_trained_models(optimizers, list(self._hooks.roots)),
-            known_roots=list(self._hooks.roots),
-            optimizers=optimizers,
-            observation=self._observation,
-            observed=self._observed,
-            with_cache_clear=self._with_cache_clear,
-            step=self._clock.step,
-        )
-        detections = [found for find in DETECTORS if (found := find(training)) is not None]
-        findings = [found.finding for found in detections if found.finding is not None]
-        findings += [
-            pitfall
-            for find in (*PITFALLS, self._earlier.find, self._notebook.find)
-            if (pitfall := find(training)) is not None
-        ]
+        """Run all detectors, and report what is new."""
+        self._rest = None
+        try:
+            for _ in self._summary():
+                pass
+        finally:
+            self._training = None
+
+    @plainly
+    def _go_on(self) -> None:
+        """Run the detectors that are left of a summary, for SLICE_NS or a little longer."""
+        rest, self._rest = self._rest, None
+        began = time.thread_time_ns()
+        try:
+            for _ in rest or ():
+                if time.thread_time_ns() - began > SLICE_NS:
+                    self._rest = rest
+                    break
+        finally:
+            self._training = None
+
+    def _summary(self) -> Iterator[None]:
+        """Yield after each detector; the end reports."""
+        techniques: list[messages.Technique] = []
+        findings: list[messages.Pitfall] = []
+        for find in DETECTORS:
+            if (found := find(self._state())) is not None:
+                techniques.append(found.technique)
+                if found.finding is not None:
+                    findings.append(found.finding)
+            yield
+        for find_pitfall in (*PITFALLS, self._earlier.find, self._notebook.find):
+            if (pitfall := find_pitfall(self._state())) is not None:
+                findings.append(pitfall)
+            yield
         if self._evaluation is not None:
             findings.append(self._evaluation)
         # A finding keeps the step in which it was found first.
         self._findings = {finding.kind: self._findings.get(finding.kind, finding) for finding in findings}
-        news = [found.technique for found in detections], list(self._findings.values())
+        news = techniques, list(self._findings.values())
         if news != self._reported:
             self._reported = news
             self._report(
                 messages.Techniques(time_ns=time.time_ns(), step=self._clock.step, techniques=news[0], findings=news[1])
             )
+
+    def _state(self) -> TrainingState:
+        """Return the state for the detectors; the same one during a call."""
+        if self._training is None:
+            optimizers = self._optimizers() if self._clock.step else []
+            self._training = TrainingState(
+                framework=self._framework,
+                config=self._config,
+                roots=_trained_models(optimizers, list(self._hooks.roots)),
+                known_roots=list(self._hooks.roots),
+                optimizers=optimizers,
+                observation=self._observation,
+                observed=self._observed,
+                with_cache_clear=self._with_cache_clear,
+                step=self._clock.step,
+            )
+        return self._training
 
 
 def _trained_models(optimizers: Iterable[torch.optim.Optimizer], roots: list[torch.nn.Module]) -> list[torch.nn.Module]:
