@@ -2,6 +2,7 @@
 
     python benchmarks/whole_cost.py --out benchmarks/results/whole_cost.json     60 s each, ten rounds
     python benchmarks/whole_cost.py --rounds 2 --seconds 3 --loops mlp,layers    a small one
+    python benchmarks/whole_cost.py --arms without,default --loops gan,ppo       two of the four arms
     python benchmarks/whole_cost.py --table                                      writes docs/cost.md from the stored results
 
 In each round every loop runs without the agent, by default, with ``detail="every"``, and with the peak read and reset by hand in
@@ -19,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "whole_cost.json"
 DOCS = ROOT / "docs" / "cost.md"
+OTHERS = ROOT / "benchmarks" / "results" / "whole_cost_others.json"
+"""Results of the loops that RESULTS does not have."""
 BEGIN, END = "<!-- benchmarks/whole_cost.py --table -->", "<!-- end -->"
+BEGIN_OTHERS, END_OTHERS = "<!-- benchmarks/whole_cost.py --table, others -->", "<!-- end of others -->"
 NAMES = {
     "mlp": "tiny MLP",
     "layers": "20 linear layers",
@@ -58,7 +62,7 @@ def run(chosen: argparse.Namespace) -> dict[str, Any]:
         subprocess.run(first, env=environment, check=True)
         for number in range(chosen.rounds):
             for loop in chosen.loops.split(","):
-                for arm in random.sample(ARMS, len(ARMS)):
+                for arm in random.sample(chosen.arms, len(chosen.arms)):
                     words = [sys.executable, str(ROOT / "benchmarks" / "cost_process.py"), loop, arm]
                     load = os.getloadavg()[0]
                     subprocess.run([*words, str(chosen.seconds), str(result)], env=environment, check=True)
@@ -109,7 +113,8 @@ def ratio(row: Row, without: Row) -> float:
     return float(row["step_cpu"] / without["step_cpu"])
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: dict[str, Any], elsewhere: Collection[str] = ()) -> str:
+    """Return the tables of a measurement. ``elsewhere``: loops that another one has."""
     rows: list[Row] = found["rows"]
     loops = [loop for loop in NAMES if any(row["loop"] == loop for row in rows)]
     clean = [loop for loop in loops if loop != "leaking"]
@@ -157,17 +162,25 @@ def table(found: dict[str, Any]) -> str:
             time_cell(shown, ".1f", 1),
         ]
         lines.append(f"| {NAMES[loop]} | {' | '.join(cells)} |")
-    missing = [name for loop, name in NAMES.items() if loop not in loops]
+    missing = [name for loop, name in NAMES.items() if loop not in loops and loop not in elsewhere]
     if missing:
         lines += ["", f"Not measured: {'; '.join(missing)}."]
     return "\n".join(lines)
 
 
 def write_table() -> None:
-    """Replace the generated part of the page."""
+    """Replace the generated parts of the page."""
     text = DOCS.read_text()
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    DOCS.write_text(f"{before}{BEGIN}\n{table(json.loads(RESULTS.read_text()))}\n{END}{after}")
+    for (begin, end), generated in zip(((BEGIN, END), (BEGIN_OTHERS, END_OTHERS)), stored_tables(), strict=True):
+        text = f"{text.split(begin)[0]}{begin}\n{generated}\n{end}{text.split(end)[1]}"
+    DOCS.write_text(text)
+
+
+def stored_tables() -> list[str]:
+    """Return the tables of both stored measurements."""
+    found = [json.loads(results.read_text()) for results in (RESULTS, OTHERS)]
+    elsewhere = {row["loop"] for one in found for row in one["rows"]}
+    return [table(one, elsewhere) for one in found]
 
 
 def main() -> None:
@@ -175,6 +188,9 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=10)
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--loops", default=",".join(NAMES))
+    options.add_argument(
+        "--arms", type=lambda words: words.split(","), default=list(ARMS), help=f"of {', '.join(ARMS)}"
+    )
     options.add_argument("--server", help="a running one; a server of its own by default")
     options.add_argument("--out", type=Path)
     options.add_argument("--table", action="store_true")
