@@ -125,7 +125,8 @@ def _fresh_bytes(device: int) -> Callable[[Any], int]:
             except RuntimeError:
                 pass  # a wrapper of torch.func
             else:
-                key, size = storage._cdata, storage.nbytes()
+                key: int = storage._cdata
+                size: int = storage.nbytes()
                 if key in seen:
                     return 0
                 seen.add(key)
