@@ -84,7 +84,7 @@ def test_graphs_that_nothing_walks_are_counted_once_they_are_dropped() -> None:
     kept = net(WIDE)
     outputs.add({"logits": [kept]})
     assert (outputs.dropped, outputs.pending, outputs.alive) == (3, 1, True)
-    outputs.walked()
+    outputs.walked(kept)
     assert (outputs.dropped, outputs.pending, outputs.alive) == (0, 0, True)
     del kept
     assert (outputs.dropped, outputs.alive) == (0, False), "it was built before that backward, which may have walked it"
