@@ -55,7 +55,6 @@ CORPUS_FILES = frozenset(
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
 CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "pages", "simulator", "unchanged"})
-CI_SHARE = 0.2
 CORPUS_SHARE = 0.2
 """Share of the cases of a corpus in the sample; the environment variable of this name overrides it."""
 SLOW_CORPORA = {"outside": 0.5}

@@ -6,10 +6,14 @@ from typing import Final
 
 _UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})
 """OpenSSL's codes of certificates that nobody known has signed. With the authority's own certificate they would be valid."""
+_NOT_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL"}
+)
+"""OpenSSL's reasons, by its version, where the answer was not encrypted."""
 
 
 def tls_problem(server: str, fault: BaseException) -> str | None:
-    """Return why no encrypted connection to ``server`` was made; None if that is not what ``fault`` tells."""
+    """Return why no encrypted connection to ``server`` was made; None for other faults."""
     import ssl  # a training that sends nothing, or to http, need not load it
 
     cause: BaseException | None = fault
@@ -23,5 +27,6 @@ def tls_problem(server: str, fault: BaseException) -> str | None:
         if cause.verify_code in _UNKNOWN_AUTHORITY:
             advice = "; SSL_CERT_FILE names a file with the certificate of its authority"
         return f"the certificate of {server} is not valid ({reason}){advice}"
-    reason = str(cause.reason or cause).replace("_", " ").lower()
-    return f"no encrypted connection to {server} ({reason}; is it http?)"
+    reason = str(cause.reason or cause)
+    question = "; is it http?" if reason in _NOT_TLS else ""
+    return f"no encrypted connection to {server} ({reason.replace('_', ' ').lower()}{question})"

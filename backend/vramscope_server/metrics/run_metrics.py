@@ -26,11 +26,11 @@ SAMPLED: Final = {
 PEAKS: Final[dict[str, tuple[str, Callable[[RankSummary], int | None]]]] = {
     "peak_allocated_bytes": (
         "Highest allocated memory of the rank so far, on any of its devices.",
-        lambda summary: summary.peak_allocated_bytes,
+        lambda summary: summary.measured_peak_bytes,
     ),
     "peak_reserved_bytes": (
         "Highest reserved memory of the rank so far, on any of its devices.",
-        lambda summary: summary.peak_reserved_bytes,
+        lambda summary: summary.measured_reserved_bytes,
     ),
 }
 COUNTS: Final[dict[str, tuple[str, Callable[[RankSummary], int | None]]]] = {

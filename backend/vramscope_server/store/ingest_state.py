@@ -325,11 +325,11 @@ class IngestState:
             if run is None:
                 self._live.discard(run_id)
             elif has_listened:
-                run.lose_silent(now, self._silence.lost_after_ns)
+                run.lose_silent(now, self._silence)
 
     def _silent(self, connection: Connection, now: int) -> list[str]:
         """Runs with a silent session, whichever process it sent to. In one order for all."""
-        found = silent_runs(connection, now, self._silence.lost_after_ns)
+        found = silent_runs(connection, now, self._silence)
         self._runs.lock(connection, found)
         return found
 

@@ -73,6 +73,8 @@ class RankSummary(msgspec.Struct):
     foreign_reset_steps: int | None = None
     """Steps in which other code reset the peak counters, of each device; None: none is known, and not every step reported
     it."""
+    has_steps_without_peaks: bool = False
+    """Whether steps have ended whose peaks are unknown."""
     lower_bound_steps: int | None = None
     """Number of those steps whose peaks are lower bounds, because PyTorch's functions were bypassed."""
     graphs_alive: int | None = None
@@ -100,7 +102,7 @@ class RankSummary(msgspec.Struct):
 
     @property
     def _has_samples_alone(self) -> bool:
-        return bool(self.steps) and self.step_peak_bytes is None and not self.phase_peaks_bytes
+        return self.has_steps_without_peaks and self.step_peak_bytes is None and not self.phase_peaks_bytes
 
     @property
     def reserved_by_steps(self) -> int | None:
@@ -174,11 +176,10 @@ class RankSummary(msgspec.Struct):
             if highest_of_phase is not None:
                 self.phase_peaks_bytes[phase] = highest_of_phase
         peaks = columns.get("peak_allocated_bytes")
-        if peaks is None:
-            return
-        at = int(peaks.argmax())
-        highest = int(peaks[at])
-        if highest == series.UNKNOWN:
+        at = 0 if peaks is None else int(peaks.argmax())
+        highest = series.UNKNOWN if peaks is None else int(peaks[at])
+        if peaks is None or highest == series.UNKNOWN:
+            self.has_steps_without_peaks = True
             return
         self.by_step.add(columns["step"], peaks)
         self.step_reserved_bytes = _highest(self.reserved_by_steps, columns.get("peak_reserved_bytes"))

@@ -32,6 +32,12 @@ _DOUBT_SECONDS: Final = 86_400.0
 """Time for which a clock that jumped ahead deletes nothing by age: a wrong one deletes all, and a day is long enough to see it."""
 
 
+def _passed_ns() -> int:
+    """Return the time since some moment, a sleep of the machine included where the system counts it (Linux)."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)
+
+
 class Retention:
     """Checks once a minute. ``days`` and ``bytes`` of None keep everything. ``hourly`` deletes what lies elsewhere."""
 
@@ -46,7 +52,7 @@ class Retention:
         audit_entries: int = 50_000,
         hourly: Callable[[], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
-        monotonic: Callable[[], int] = time.monotonic_ns,
+        passed: Callable[[], int] = _passed_ns,
     ) -> None:
         self._database = database
         self._writer = writer
@@ -56,9 +62,9 @@ class Retention:
         self._audit_entries = audit_entries
         self._hourly = hourly
         self._hour_ended = 0.0
-        self._clock, self._monotonic = clock, monotonic
-        self._seen = clock(), monotonic()
-        self._doubtful_until_ns = monotonic()
+        self._clock, self._passed = clock, passed
+        self._seen = clock(), passed()
+        self._doubtful_until_ns = passed()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
 
@@ -106,8 +112,8 @@ class Retention:
         return deleted
 
     def _trusts_the_clock(self) -> bool:
-        """False for a day after a jump ahead. A machine that slept jumps, too."""
-        now_ns, passed_ns = self._clock(), self._monotonic()
+        """False for a day after a jump ahead."""
+        now_ns, passed_ns = self._clock(), self._passed()
         before_ns, mark_ns = self._seen
         self._seen = now_ns, passed_ns
         jump_ns = (now_ns - before_ns) - (passed_ns - mark_ns)

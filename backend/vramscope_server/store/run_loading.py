@@ -9,6 +9,7 @@ from vramscope_server.store.artifacts import load_artifacts
 from vramscope_server.store.leaks import read_scan
 from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_states import Skew
+from vramscope_server.store.silence import Silence
 from vramscope_server.store.stored_rows import StoredRun, StoredSession
 from vramscope_server.store.tables import ranks, runs, scans, sessions
 from vramscope_server.store.writer_records import RankRecord, RunRecord, SessionRecord
@@ -21,11 +22,13 @@ def live_runs(connection: Connection) -> list[str]:
     return list(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
 
 
-def silent_runs(connection: Connection, now_ns: int, after_ns: int) -> list[str]:
+def silent_runs(connection: Connection, now_ns: int, silence: Silence) -> list[str]:
     """Identifiers of the running runs with a running session that is silent, as of ``RunRecord.lose_silent``."""
     query = sa.select(runs.c.id).join(sessions, sessions.c.run_key == runs.c.key).distinct()
     query = query.where(runs.c.state == "running", sessions.c.state == "running")
-    is_silent = sa.or_(sessions.c.last_seen_ns < now_ns - after_ns, sessions.c.last_seen_ns > now_ns + after_ns)
+    is_silent = sessions.c.last_seen_ns < now_ns - silence.lost_after_ns
+    if silence.went_back:
+        is_silent = sa.or_(is_silent, sessions.c.last_seen_ns > now_ns + silence.lost_after_ns)
     return list(connection.execute(query.where(is_silent)).scalars())
 
 

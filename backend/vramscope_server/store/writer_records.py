@@ -21,6 +21,7 @@ from vramscope_server.store.list_row import device_words
 from vramscope_server.store.rank_summary import RankSummary
 from vramscope_server.store.run_from_ranks import aggregate
 from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
+from vramscope_server.store.silence import Silence
 from vramscope_server.store.stored_rows import RUN_COLUMNS, SESSION_COLUMNS, StoredRun, StoredSession
 
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
@@ -244,10 +245,14 @@ class RunRecord:
             self.announce = True
             row.state = state
 
-    def lose_silent(self, now_ns: int, after_ns: int) -> None:
+    def lose_silent(self, now_ns: int, silence: Silence) -> None:
         """Mark sessions as lost that sent nothing for so long. One that sent in the future sent before the clock went back."""
         for session in self.sessions.values():
-            if session.row.state == "running" and abs(now_ns - session.row.last_seen_ns) > after_ns:
+            silent_ns = now_ns - session.row.last_seen_ns
+            if silence.went_back and silent_ns < -silence.lost_after_ns:
+                session.row.last_seen_ns = now_ns
+                silent_ns = silence.lost_after_ns + 1
+            if session.row.state == "running" and silent_ns > silence.lost_after_ns:
                 session.row.state = "lost"
                 session.dirty = self.dirty = True
 
