@@ -6,7 +6,6 @@ import functools
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from vramscope.dry_run.current import current_part
@@ -63,8 +62,7 @@ class SessionParts:
         self.run_id = ""
         self.url = ""
         self._devices: tuple[int, ...] = ()
-        self._commit: str | None = None
-        self._asked_git = False
+        self._commit = identity.Commit()
         self._failed: tuple[str, str] | None = None
         self._recorder: WindowRecorder | None = None
         self._profiler: ProfileRecorder | None = None
@@ -107,7 +105,7 @@ class SessionParts:
             run=self.run_id,
             rank=self._job.rank,
             first_message=self._hello,
-            look_up_slow_facts=self._look_up_commit,
+            look_up_slow_facts=self._commit.look_up,
             complete=functools.partial(with_source, hide=self._secrets.hide),
             ring=self._ring,
             spool=Spool(settings.spool_dir, settings.spool_bytes),
@@ -357,13 +355,6 @@ class SessionParts:
             elif messages.RECORD_PROFILE in requests:
                 self._profiler.ask()
 
-    def _look_up_commit(self) -> None:
-        """Read the commit once, on the sender's thread: git takes about 10 ms."""
-        if not self._asked_git:
-            self._asked_git = True
-            script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
-            self._commit = identity.git_commit(script if script.is_dir() else Path())
-
     def _take_name(self, name: str) -> None:
         """A name that the user gave vramscope itself stays."""
         if not self._settings.run_name:
@@ -383,7 +374,7 @@ class SessionParts:
             device_indices=self._devices,
             start_ns=self._start_ns,
             driver=None if nvml is None else nvml.driver,
-            commit=self._commit,
+            commit=self._commit.text,
             allocator_settings=allocator_settings(),
             host_total_bytes=Host().total_bytes(),
             secrets=self._secrets,

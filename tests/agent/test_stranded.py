@@ -1,8 +1,10 @@
 """Unusable bytes in a live training: unknown before the first window, then read now and then, and part of what is free."""
 
+import os
 from itertools import pairwise
 
 import pytest
+import warm
 from training import Arrived, run
 
 from vramscope.memory.unusable import layout
@@ -46,6 +48,12 @@ def test_a_history_of_the_user_gets_no_event() -> None:
         torch.cuda.memory._record_memory_history(enabled=None)
     assert layout()
     del kept
+
+
+def test_without_an_allocator_there_is_no_layout() -> None:
+    """PyTorch 2.13 crashes if it is asked for its history before."""
+    done = warm.run("from vramscope.memory.unusable import layout; print(layout())", env=os.environ)
+    assert (done.returncode, done.stdout.strip()) == (0, "None"), done.stderr
 
 
 def test_on_a_torch_that_gives_no_layout_without_a_history_it_is_read_while_there_is_none(monkeypatch) -> None:

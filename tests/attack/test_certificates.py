@@ -25,7 +25,7 @@ SAID = {
     "expired": "the certificate of {url} is not valid (certificate has expired)",
     "future": "the certificate of {url} is not valid (certificate is not yet valid)",
     "other_name": "the certificate of {url} is not valid (IP address mismatch, certificate is not valid for '127.0.0.1')",
-    "other_authority": "is not valid (unable to get local issuer certificate); SSL_CERT_FILE names a file with the certificate of",
+    "other_authority": "is not valid (unable to get local issuer certificate); set SSL_CERT_FILE to a file with the certificate of",
     "silent": "no server at {url}",
     "plain": "; is it http?)",
     "garbage": "no encrypted connection to {url} (",

@@ -61,7 +61,7 @@ def test_balanced_rows_have_the_peaks_of_a_program_with_their_sizes(url, style, 
     assert peaks(answer) == peaks(by_hand)
     assert plain["answer"] == before
     if before == "fits":
-        hint = f"for rows of 8 experts: --assume experts.py:{lines[0]}=balanced"
+        hint = f"if it selects the rows of one of 8 experts: --assume experts.py:{lines[0]}=balanced"
         assert plain["assumptions"] == [f"experts.py:{lines[0]} selects every element (an upper bound; {hint})"]
         assert plain["peak_allocated_bytes"] > 1.5 * answer["peak_allocated_bytes"], "every row in every expert"
 

@@ -60,7 +60,7 @@ def test_teacher_and_checkpoint_count_once_as_other_models() -> None:
 def test_the_variable_with_most_copies_is_named_with_its_line() -> None:
     trains = model()
     weights = dict(trains.named_parameters())
-    few = {"0.weight": torch.zeros(64, 64), "2.weight": trains[2].weight}
+    few = {"0.weight": trains[0].weight.detach().clone(), "2.weight": trains[2].weight}
     best = {name: one.detach().clone() for name, one in weights.items()}
     line = sys._getframe().f_lineno - 1
     among = {key for one in (*few.values(), *best.values()) for key, _ in storages(one, series.CPU)}
@@ -68,6 +68,37 @@ def test_the_variable_with_most_copies_is_named_with_its_line() -> None:
     named = weight_copies.largest(weights, series.CPU, among - own)
     assert named is not None and (named.name, named.file, named.line) == ("best", __file__, line)
     assert (named.tensors, named.held_bytes) == (2, 32 * KIB)
+
+
+def test_copies_in_a_list_count_together() -> None:
+    trains = model()
+    weights = dict(trains.named_parameters())
+    best = {name: one.detach().clone() for name, one in weights.items()}
+    history = [{name: one.detach().clone() for name, one in weights.items()} for _ in range(3)]
+    among = {key for one in [*history, best] for value in one.values() for key, _ in storages(value, series.CPU)}
+    named = weight_copies.largest(weights, series.CPU, among)
+    assert named is not None and named.name.startswith("history[")
+    assert (named.tensors, named.held_bytes) == (6, 96 * KIB)
+
+
+def test_moments_masks_and_images_are_no_copies() -> None:
+    trains = model()
+    weights = dict(trains.named_parameters())
+    moments = {name: torch.randn_like(one) * 1e-3 for name, one in weights.items()}
+    masks = {name: torch.ones_like(one, dtype=torch.bool) for name, one in weights.items()}
+    noise = {name: torch.randn_like(one) for name, one in weights.items()}
+    among = {key for one in (moments, masks, noise) for value in one.values() for key, _ in storages(value, series.CPU)}
+    assert weight_copies.largest(weights, series.CPU, among) is None
+
+
+def test_a_copy_of_earlier_or_averaged_weights_is_one() -> None:
+    trains = model()
+    weights = dict(trains.named_parameters())
+    with torch.no_grad():
+        earlier = {name: one * (1 + 0.2 * torch.rand_like(one)) for name, one in weights.items()}
+    among = {key for value in earlier.values() for key, _ in storages(value, series.CPU)}
+    named = weight_copies.largest(weights, series.CPU, among)
+    assert named is not None and named.name == "earlier"
 
 
 def test_dicts_of_parameters_and_of_gradients_are_no_copies() -> None:

@@ -738,7 +738,29 @@ del source
 print("deleted")
 """
 
+SEEN_ATTACHING = """
+from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity, profile
+
+
+class Calls(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        called.append(getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+called = []
+model = Model().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+with profile(activities=[ProfilerActivity.CPU]) as seen, Calls():
+    attach(model)
+    train(model, optimizer, 14, "cuda")
+show("calls", [len(called), called])
+show("events", sorted((e.key, e.count) for e in seen.key_averages() if not e.key.startswith("Optimizer")))
+"""
+
 UNUSUAL_PROGRAMS = {
+    "seen while it is attached": SEEN_ATTACHING,
     "modes that see each operation": MODES,
     "count of operations": FLOPS,
     "anomaly detection": ANOMALY,

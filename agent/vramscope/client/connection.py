@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -23,6 +24,16 @@ PROBLEM: Final = "urn:vramscope:problem:"
 Answer = TypeVar("Answer")
 
 
+def _certificates(server: str) -> ssl.SSLContext | bool:
+    """Return the certificates that are trusted: those of SSL_CERT_FILE, on loopback too. Raises ServerError."""
+    if not server.startswith("https:"):
+        return False
+    try:
+        return httpx.create_ssl_context()
+    except OSError as fault:
+        raise ServerError(f"the certificates of this machine cannot be read: {fault}") from fault
+
+
 class Connection:
     """Keeps one connection to a server open. For one thread at a time."""
 
@@ -34,7 +45,7 @@ class Connection:
             base_url=f"{self.server}/api/v1",
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             trust_env=not is_loopback(self.server),
-            verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, on loopback too
+            verify=_certificates(self.server),
             headers=headers,
         )
 

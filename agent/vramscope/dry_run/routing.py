@@ -56,20 +56,23 @@ def install() -> None:
         patches.wrap(owner, "argmax", _argmax)
 
 
-def _topk(original: Any, tensor: Any, k: int, dim: int = -1, *args: Any, **kwargs: Any) -> Any:
-    found = original(tensor, k, dim, *args, **kwargs)
-    _note(tensor, dim, found[1], is_topk=True)
+def _topk(original: Any, *args: Any, **kwargs: Any) -> Any:
+    found = original(*args, **kwargs)
+    _note(args, kwargs, dim_at=2, last=-1, indices=found, is_topk=True)
     return found
 
 
-def _argmax(original: Any, tensor: Any, dim: int | None = None, *args: Any, **kwargs: Any) -> Any:
-    found = original(tensor, dim, *args, **kwargs)
-    if dim is not None:
-        _note(tensor, dim, found)
+def _argmax(original: Any, *args: Any, **kwargs: Any) -> Any:
+    found = original(*args, **kwargs)
+    _note(args, kwargs, dim_at=1, last=None, indices=found)
     return found
 
 
 @guarded("a router")
-def _note(tensor: Any, dim: int, indices: Any, *, is_topk: bool = False) -> None:
-    if tensor.is_cuda and tensor.dim():
-        _last.routing = Routing(tensor.shape[dim], indices.numel(), is_topk)
+def _note(args: Any, kwargs: Any, *, dim_at: int, last: int | None, indices: Any, is_topk: bool = False) -> None:
+    """Note a choice. ``dim_at``: position of the argument ``dim``; ``last``: its default."""
+    tensor = args[0] if args else kwargs["input"]
+    dim = kwargs.get("dim", kwargs.get("axis", args[dim_at] if len(args) > dim_at else last))
+    chosen = indices[1] if is_topk else indices
+    if dim is not None and tensor.is_cuda and tensor.dim():
+        _last.routing = Routing(tensor.shape[dim], chosen.numel(), is_topk)

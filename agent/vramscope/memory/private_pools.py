@@ -34,7 +34,8 @@ class PrivatePools:
         """Return columns of a sample. ``stats``: counters that were just read. Empty if PyTorch does not report pools.
 
         The bytes of blocks are from the last reading of the pools, which is a few seconds old at most. The pools are read at
-        once if they grow or shrink.
+        once if they grow or shrink. While a history is recorded, which may be the user's, they are left out: a reading adds an
+        event to it.
         """
         pools = stats.get(RESERVED)
         if pools is None:
@@ -42,10 +43,10 @@ class PrivatePools:
         reserved = sum(pool["all"]["current"] for pool in pools.values())
         if not reserved and device not in self._inside:
             return {"private_pools_bytes": 0}
+        if _is_history_recorded():
+            return {"private_pools_bytes": reserved}
         began = time.monotonic()
-        # A snapshot adds an event to a history that is being recorded, which may be the user's.
-        is_due = reserved != self._reserved.get(device) or began >= self._due_s[device]
-        if is_due and not (device in self._inside and _is_history_recorded()):
+        if reserved != self._reserved.get(device) or began >= self._due_s[device]:
             self._inside[device] = counted_bytes(segment for pool in pools for segment in _layout(pool, device))
             self._reserved[device] = reserved
             self._due_s[device] = began + max(EVERY_S, (time.monotonic() - began) / MOST_SHARE)

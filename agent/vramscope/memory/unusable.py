@@ -150,18 +150,17 @@ def layout(*, marks_history: bool = False) -> list[SnapshotSegment] | None:
     """Return all segments and blocks, without the history; None while a history is being recorded, which may be the user's.
 
     A snapshot adds an event to it. ``marks_history`` accepts that. Before torch 2.11 a snapshot always contains the whole
-    history, which takes 40 µs per event, so that the result is None all the same. PyTorch drops the history when recording ends.
+    history, which takes 40 µs per event, so that the result is None in any case. PyTorch drops the history when recording ends.
     """
     import torch
 
+    if not torch.cuda.is_initialized():  # PyTorch crashes if these are called before the allocator exists
+        return None
     read: Callable[..., list[SnapshotSegment]] = torch.cuda.memory_snapshot
     is_recorded = torch._C._cuda_isHistoryEnabled()
     if "include_traces" in inspect.signature(read).parameters:
         return None if is_recorded and not marks_history else read(include_traces=False)
-    # PyTorch crashes if this is called before the allocator exists.
-    if not torch.cuda.is_initialized() or is_recorded:
-        return None
-    return read()
+    return None if is_recorded else read()
 
 
 def _sizes(by_size: Mapping[int, int]) -> Sizes:

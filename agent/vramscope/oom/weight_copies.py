@@ -1,14 +1,15 @@
 """Copies of a model's weights in dicts that the user's code refers to: a checkpoint that was read, the best state so far, an
 average of the weights.
 
-A dict is a copy if it has parameters of the model by name and shape. Sizes alone prove nothing.
+A dict may be a copy if it has parameters of the model by name and shape. Sizes alone prove nothing. It is called one only if its
+values are near those of the weights, too: moments and gradients have the same names and shapes.
 """
 
 from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from vramscope.leaks.holders.user_code import own_codes
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.memory.tensor_bytes import storages
 from vramscope.memory.variable_contents import VariableContents
-from vramscope.oom.other_models import copies_by_name
+from vramscope.oom.other_models import FEWEST_NAMES, copies_by_name
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.process import type_info
 from vramscope.process.name_roots import ATOMS, Root, roots
@@ -35,6 +36,10 @@ MOST_OF_ONE: Final = 500
 MOST_CHILDREN: Final = 100
 """Number of references that are followed from one of them."""
 DICTS: Final = (dict, OrderedDict)
+COMPARED: Final = 8
+"""Number of tensors whose values are compared, and of values in each."""
+NEAR_SHARE: Final = 0.75
+"""Least share of these values that are equal, or differ by half of the larger one at most. Of unrelated ones a fifth does."""
 
 
 def in_variables(weights: Mapping[str, torch.Tensor]) -> VariableContents:
@@ -67,27 +72,69 @@ def largest(weights: Mapping[str, torch.Tensor], device: int, among: Collection[
 
     among   storages that count; gradients and optimizer state have the same shapes
     """
-    found: dict[str, _Opened] = {}
-    sizes: dict[str, dict[int, int]] = {}
+    found: dict[tuple[str, str, int], _Copies] = {}
     for opened in _opened():
-        if type(opened.value) in DICTS:
-            copies = list(copies_by_name(weights, [opened.value]))  # type: ignore[list-item]
-            parts = {key: size for one in copies for key, size in storages(one, device) if key in among}
-            if parts:
-                spoken = f"{opened.root.spoken}{opened.path}"
-                found[spoken], sizes[spoken] = opened, parts
-                opened.children.clear()
-    if not sizes:
+        if type(opened.value) not in DICTS:
+            continue
+        pairs = _pairs(weights, opened.value)  # type: ignore[arg-type]
+        parts = {key: size for _, one in pairs for key, size in storages(one, device) if key in among}
+        if parts and have_near_values(pairs):
+            key = (opened.root.spoken, opened.path, id(opened.root.code))  # elements of a list have one path
+            found.setdefault(key, _Copies(opened.root, opened.path, {})).sizes.update(parts)
+            opened.children.clear()
+    if not found:
         return None
-    name = max(sizes, key=lambda one: sum(sizes[one].values()))
-    at = _kept_at(found[name].root, found[name].path)
+    root, path, sizes = max(found.values(), key=lambda one: sum(one.sizes.values()))
+    at = _kept_at(root, path)
     return DataHolder(
-        name=name[:4096],
+        name=f"{root.spoken}{path}"[:4096],
         file=None if at is None else at[0].co_filename,
         line=None if at is None else at[1],
-        tensors=len(sizes[name]),
-        held_bytes=sum(sizes[name].values()),
+        tensors=len(sizes),
+        held_bytes=sum(sizes.values()),
     )
+
+
+class _Copies(NamedTuple):
+    """Copies behind one variable: bytes of each storage."""
+
+    root: Root
+    path: str
+    sizes: dict[int, int]
+
+
+def _pairs(weights: Mapping[str, torch.Tensor], named: Mapping[Any, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Parameters and the tensors that a dict has by their names, with their shapes; none if there are few."""
+    import torch
+
+    pairs = [
+        (weights[name], value)
+        for name, value in list(named.items())
+        if type(name) is str and name in weights and issubclass(type(value), torch.Tensor)
+    ]
+    alike = [(own, one) for own, one in pairs if one.shape == own.shape and one.is_leaf and one.is_floating_point()]
+    return alike if len(alike) >= FEWEST_NAMES else []
+
+
+def have_near_values(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Whether tensors have the values of the parameters beside them, or of earlier ones: gradients and moments have others.
+
+    Reads a few numbers of the largest ones from the device, and waits for it. An emulated one has no values: all are near.
+    """
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return False
+    near = read = 0
+    with torch._C.DisableTorchFunctionSubclass(), _disable_current_modes(), torch.no_grad():
+        for own, one in sorted(pairs, key=lambda pair: pair[0].numel(), reverse=True)[:COMPARED]:
+            for number in range(COMPARED):
+                at = [size * number // COMPARED for size in own.shape]
+                mine, other = float(own[tuple(at)]), float(one[tuple(at)])
+                near += mine == other or abs(mine - other) <= max(abs(mine), abs(other)) / 2
+                read += 1
+    return read > 0 and near >= NEAR_SHARE * read
 
 
 def optimizer_in_variables() -> bool:
@@ -119,9 +166,9 @@ def _opened() -> Iterator[_Opened]:
     known: set[int] = set()
     shapes: Shapes = {}
     for group in roots():
-        room = MOST_OPENED
+        left = MOST_OPENED
         for root in group:
-            most = min(room, MOST_OF_ONE)
+            most = min(left, MOST_OF_ONE)
             opened = 0
             waiting: list[tuple[object, str, int]] = [(root.value, "", 0)]
             while waiting and opened < most:
@@ -139,7 +186,7 @@ def _opened() -> Iterator[_Opened]:
                 yield one
                 opened += bool(one.children)
                 waiting += [(child, path + label, depth + 1) for label, child in reversed(one.children)]
-            room -= opened
+            left -= opened
 
 
 def _kept_at(root: Root, path: str) -> tuple[types.CodeType, int] | None:

@@ -80,7 +80,7 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
     if isinstance(details, MemoryParts) and details.reason in (Limiting.OUTSIDE, Limiting.BEFORE):
         return OUTSIDE_STEP
     if isinstance(details, WeightCopy):
-        return f"Free {facts.copy_name} after its last use, or keep it on the host."
+        return f"Keep {facts.copy_name} on the host, or free it where it is not used any more."
     if kind is CauseKind.FRAGMENTATION:
         return facts.fragmentation_setting
     if kind is CauseKind.WEIGHTS and facts.is_reading:

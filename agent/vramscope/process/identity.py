@@ -113,6 +113,21 @@ def run_name(chosen: str | None) -> str:
     return f"{script or 'python'} {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 
+class Commit:
+    """Commit of the script's repository; known once it was looked up."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self._is_known = False
+
+    def look_up(self) -> None:
+        """Read it once, on the sender's thread: git takes about 10 ms."""
+        if not self._is_known:
+            self._is_known = True
+            script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+            self.text = git_commit(script if script.is_dir() else Path())
+
+
 def git_commit(directory: Path) -> str | None:
     """Return the commit checked out in ``directory``, with ``+`` if tracked files were changed; None outside a repository.
 

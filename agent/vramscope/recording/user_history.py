@@ -34,7 +34,7 @@ def window_of_history(
     if sum(map(_max_events_of, facts)) > MAX_EVENTS:
         notes.append(TOO_LONG)
         return None
-    if _has_native_frames(unusable.layout() or []):
+    if _has_native_frames(unusable.layout(marks_history=True) or []):
         notes.append(NATIVE)
         return None
     for one in facts:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from vramscope.guard import guarded
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders.holder_bytes import HeldMemory, references_to_node
 from vramscope.leaks.holders.key import HolderKey, HolderKind
@@ -43,6 +45,13 @@ class _TracedTensor(NamedTuple):
     """Key of its holder; None if unknown."""
 
 
+@guarded("the references of PyTorch")
+def _learn_references() -> None:
+    """Learn how this PyTorch counts references to tensors and nodes, which takes a tensor each."""
+    native_owners_count()
+    references_to_node()
+
+
 class Scanner:
     """One per session, on the training thread. It keeps no tensor.
 
@@ -58,9 +67,10 @@ class Scanner:
         self.chains = Chains()
         self.live_bytes = 0
         """Bytes of all tensors at the last scan."""
-        # They make a tensor each, the first time. In a later step a profiler or a mode of the user's could see it.
-        native_owners_count()
-        references_to_node()
+        # In a thread of its own: on this one a profiler or a mode of the user would see the tensors that are made.
+        learning = threading.Thread(target=_learn_references, name="vramscope-references", daemon=True)
+        learning.start()
+        learning.join()
 
     def scan(
         self,

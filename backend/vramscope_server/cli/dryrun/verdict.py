@@ -144,7 +144,11 @@ def _assumption(read: Read) -> str:
     if (read.kind, read.assumed) != ("largest", "every element"):
         return text
     line = _line_of(read) if read.experts is not None else None
-    hint = "" if line is None else f"; for rows of {count(read.experts or 0)} experts: --assume {line}=balanced"
+    hint = (
+        ""
+        if line is None
+        else f"; if it selects the rows of one of {count(read.experts or 0)} experts: --assume {line}=balanced"
+    )
     return f"{text} (an upper bound{hint})"
 
 
