@@ -23,10 +23,12 @@ export class PhoneOrder {
     const lead = PHONE.matches && !element.hidden ? shown : null;
     if (lead === this.lead) return;
     this.lead = lead;
+    const focused = document.activeElement; // an element that moves loses the focus
     if (lead) lead.after(this.map, ...this.above.toReversed());
     else {
       first.after(this.map);
       element.before(...this.above);
     }
+    if (focused !== document.activeElement) focused.focus({ preventScroll: true });
   };
 }

@@ -310,19 +310,40 @@ IN_ORDER = """() => {
 }"""
 
 
+FIRST = {400: ["[data-verdict]", "vs-chart[data-draws]"], 1440: ["[data-verdict]", ".kpis"]}
+"""First two parts at a width."""
+
+
+def resize(page: Any, width: int) -> None:
+    """Wait until both orders are those of the width. They are equal before the page handles its new width, too."""
+    page.set_viewport_size({"width": width, "height": 900})
+    first = FIRST[width]
+    eventually(
+        lambda: (order := page.evaluate(IN_ORDER))["read"] == order["seen"] and order["read"][:2] == first,
+        what=f"the order at {width} pixels",
+    )
+
+
 @pytest.mark.parametrize("run", [sender.BASELINE.run, sender.ON_CPU.run])
 def test_tab_key_and_screen_reader_follow_what_is_seen(page: Any, server: Any, run: str) -> None:
     """On a phone the first chart comes before the key figures, for the eye and in the document."""
     page.goto(f"{server.url}/runs/{run}")
     page.locator("vs-chart[data-draws]").first.wait_for()
     page.locator("[data-verdict]").wait_for()
-    orders = {}
     for width in (1440, 400, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        eventually(lambda: (order := page.evaluate(IN_ORDER))["read"] == order["seen"], what="one order")
-        orders[width] = page.evaluate(IN_ORDER)["seen"]
-    assert orders[400][:2] == ["[data-verdict]", "vs-chart[data-draws]"]
-    assert orders[1440][:2] == ["[data-verdict]", ".kpis"]
+        resize(page, width)
+
+
+def test_the_focus_stays_when_the_order_changes(page: Any, server: Any) -> None:
+    """A moved element loses the focus; a window that becomes wider, or a tablet that is turned, moves them."""
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    page.locator("vs-chart[data-draws]").first.wait_for()
+    page.locator("[data-verdict]").wait_for()
+    button = page.locator(".view-bar button").first
+    button.focus()
+    for width in (400, 1440):
+        resize(page, width)
+        assert button.evaluate("(button) => button === document.activeElement"), width
 
 
 def test_who_ran_what_where(page: Any, server: Any) -> None:
