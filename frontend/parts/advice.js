@@ -27,6 +27,7 @@ export class AdviceCard {
     const request = (this.request = new AbortController());
     fill(this.peakText);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
+    this.verdict.hidden = false; // an earlier recording may have failed
     fill(this.verdict, h("span", { class: "muted" }, "computing what the peak is made of…"));
     try {
       await after;

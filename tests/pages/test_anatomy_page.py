@@ -245,6 +245,24 @@ def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recor
     eventually(lambda: page.locator(".advice-card").bounding_box()["y"] < 450, what="the advice in sight")
 
 
+def test_the_next_recording_is_computed_in_sight_after_a_failed_request(page: Any, recorded: Sender) -> None:
+    page.context.watcher.expected.append("503")
+    refusal = {"title": "Busy", "detail": "Retry in a second.", "status": 503}
+    page.route("**/recordings/*/anatomy*", lambda route: route.fulfill(status=503, json=refusal))
+    page.goto(page_of(recorded))
+    page.get_by_text("Retry in a second.").first.wait_for()
+    verdict = page.locator("[data-verdict]")
+    verdict.wait_for(state="hidden")
+    held: list[Any] = []
+    page.unroute("**/recordings/*/anatomy*")
+    page.route("**/recordings/*/anatomy*", lambda route: held.append(route))
+    with page.expect_request("**/recordings/*/anatomy*"):
+        page.get_by_label("Recording", exact=True).select_option(index=1)
+    verdict.get_by_text("computing what the peak is made of…").wait_for(timeout=10_000)
+    held[0].continue_()
+    verdict.get_by_text("The peak is").wait_for()
+
+
 def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorded: Sender, server: Any) -> None:
     """Bytes by which the peak falls; of a run that was profiled, what a step loses, too."""
     page.goto(page_of(recorded))
