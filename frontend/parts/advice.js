@@ -7,6 +7,24 @@ import { problemBanner } from "vramscope/parts/ui.js";
 
 const MOST_NAMED = 3; // categories in the sentence
 
+/** Change that each rule proposes. A sentence begins with the reason for it. */
+const CHANGES = {
+  autocast_cache: "autocast without its cache",
+  batch: "a larger batch",
+  checkpointing: "activation checkpointing",
+  evaluation: "torch.no_grad() for forward passes without backward",
+  evaluation_batch: "smaller evaluation batches",
+  foreach: "foreach=False or fused=True in the optimizer",
+  fragmentation: "expandable_segments:True",
+  kept_copies: "no copies of the weights on the device",
+  late_clear: "zero_grad() right after the optimizer step",
+  loss_head: "a fused or chunked loss",
+  optimizer_state: "an 8-bit optimizer",
+  retries: "less fragmentation or a smaller batch",
+  waits_for_data: "prefetching batches",
+  weight_copies: "16-bit weights and gradients",
+};
+
 export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
@@ -57,7 +75,7 @@ export class AdviceCard {
         h(
           "button",
           { class: "link", type: "button", onclick: () => this.element.scrollIntoView({ block: "start" }) },
-          `Most worth trying: ${gainText(advice[0])}`,
+          `Most worth trying: ${changeText(advice[0])}`,
         ),
     );
     fill(
@@ -71,21 +89,28 @@ export class AdviceCard {
   }
 }
 
-/** Saving in words: bytes, else time, else batch size. */
+/** Change in words, with its saving if one is known: "an 8-bit optimizer (up to 24 MiB less at the peak)". */
+function changeText(advice) {
+  const change = CHANGES[advice.rule] ?? advice.sentence.split(/[.:] /)[0].replace(/\.$/, "");
+  const gain = gainText(advice);
+  return gain ? `${change} (${gain})` : change;
+}
+
+/** Saving in words: bytes, else time, else batch size. Null if unknown. */
 function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
     return `${evidence.at_most ? "up to " : ""}${bytes(saves)} less ${{ reserved: "reserved", run: "at the run's peak" }[evidence.of] ?? "at the peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
   if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}${seconds(most)} less per step`;
   if (isKnown(evidence.largest_batch_size)) return `batch of ${count(evidence.largest_batch_size)}`;
-  return "no number";
+  return null;
 }
 
 function adviceItem({ rule, sentence, source, file, line, ...anatomy }) {
   return h(
     "li",
     { "data-rule": rule },
-    h("span", { class: "saves" }, gainText(anatomy)),
+    h("span", { class: "saves" }, gainText(anatomy) ?? "unknown"),
     h(
       "span",
       { class: "said" },

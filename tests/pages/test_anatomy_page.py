@@ -27,6 +27,7 @@ from wire_maker import new_id
 from vramscope.protocol import messages
 from vramscope.protocol.profile import pack
 from vramscope.protocol.window import ACTIONS, Window
+from vramscope_server.analysis.advice.all_rules import RULES
 
 
 def page_of(run: Sender) -> str:
@@ -241,8 +242,38 @@ def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recor
     assert f"{largest} " in page.locator("[data-composition]").inner_text() and float(share) > 25
     assert verdict.bounding_box()["y"] < page.locator(".timeline").bounding_box()["y"]
     saves = page.locator(".advice-card .saves").first.inner_text()
-    verdict.get_by_role("button", name=f"Most worth trying: {saves}").click()
+    verdict.get_by_role("button", name=f"Most worth trying: an 8-bit optimizer ({saves})", exact=True).click()
     eventually(lambda: page.locator(".advice-card").bounding_box()["y"] < 450, what="the advice in sight")
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ({"rule": "batch"}, "a larger batch"),
+        ({"rule": "new", "sentence": "Module a.b is kept twice. Delete one."}, "Module a.b is kept twice"),
+    ],
+)
+def test_a_change_without_a_known_gain_is_named_alone(
+    page: Any, recorded: Sender, rule: dict[str, str], change: str
+) -> None:
+    """Of a rule that the page does not know, the sentence's first clause."""
+
+    def answer(route: Any) -> None:
+        answered = route.fetch().json()
+        answered["advice"] = [{**answered["advice"][0], "saves_bytes": None, "seconds": None, "evidence": {}, **rule}]
+        route.fulfill(json=answered)
+
+    page.route("**/recordings/*/anatomy*", answer)
+    page.goto(page_of(recorded))
+    ready(page)
+    assert page.locator("[data-verdict] button").inner_text() == f"Most worth trying: {change}"
+    assert page.locator(".advice-card .saves").inner_text() == "unknown"
+
+
+def test_the_page_has_a_name_for_the_change_of_each_rule() -> None:
+    script = (Path(__file__).parents[2] / "frontend" / "parts" / "advice.js").read_text()
+    table = script.split("const CHANGES = {", 1)[1].split("}", 1)[0]
+    assert re.findall(r"^  (\w+):", table, re.MULTILINE) == sorted(rule.__module__.rpartition(".")[2] for rule in RULES)
 
 
 def test_the_next_recording_is_computed_in_sight_after_a_failed_request(page: Any, recorded: Sender) -> None:
@@ -285,7 +316,7 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     waits = page.locator("[data-rule=waits_for_data]")
     assert waits.locator(".saves").inner_text() == "20.0 ms less per step"
     assert "waiting for data" in waits.inner_text()
-    assert page.locator(".advice-card .saves", has_text="no number").count() == 0
+    assert page.locator(".advice-card .saves", has_text="unknown").count() == 0
     assert_legible(page)
 
 
