@@ -22,6 +22,7 @@ from vramscope.protocol.window import ACTIONS, STATES, pack
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, blocks_between, cells
 from vramscope_server.analysis.trace.size_classes import free_blocks, requests
+from vramscope_server.api import fragmentation
 from vramscope_server.figures.segment_map import folded
 from vramscope_server.recording_cache import OpenRecording, RecordingCache
 
@@ -95,6 +96,17 @@ def test_the_map_draws_cells_and_from_near_each_block(server: RunningServer) -> 
     assert near["exact"]
     assert drawn == pytest.approx(64 * MIB)
     assert any("softmax" in text or "train" in text for bar in bars for text in bar["hovertext"])
+
+
+def test_the_map_computes_categories_only_for_blocks(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells have none."""
+    called = []
+    monkeypatch.setattr(fragmentation, "categories_of_blocks", lambda *given: called.append(given))
+    ident = send(server, pack(training(2, 48, small=60)))
+    assert not server.get(f"/recordings/{ident}/map", lines=16, columns=200)["exact"]
+    assert not called
+    assert server.get(f"/recordings/{ident}/map", **{"from": 0, "to": 64 * MIB})["exact"]
+    assert len(called) == 1
 
 
 def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, small: str) -> None:

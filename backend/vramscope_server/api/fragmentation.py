@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -146,7 +146,10 @@ def get_map(
         event = require_event(opened, event)
         step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
         row = opened.row(event)
-        categories = categories_of_blocks(trace, grouping_in(opened, "category"), row.layout, event)
+
+        def categories() -> list[str] | None:
+            return categories_of_blocks(trace, grouping_in(opened, "category"), row.layout, event)
+
         drawn = drawn_map(trace, row, low, high, lines, columns, categories)
         recorded: RecordedMap = {"event": event, "step": step, **drawn}
         return answer(recorded)
@@ -159,9 +162,12 @@ def drawn_map(
     high: int | None,
     lines: int,
     columns: int,
-    categories: Sequence[str] | None,
+    categories: Callable[[], Sequence[str] | None],
 ) -> SegmentMap:
-    """A part of the map with its numbers; without a figure if nothing is reserved. ``categories``: of each block."""
+    """A part of the map with its numbers; without a figure if nothing is reserved.
+
+    ``categories`` returns the category of each block. It is called only if each block is drawn.
+    """
     from vramscope_server.figures import segment_map as figure
 
     size = row.size_bytes

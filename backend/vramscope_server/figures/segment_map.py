@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,12 @@ def draw(
     high: int,
     lines: int,
     columns: int,
-    categories: Sequence[str] | None = None,
+    categories: Callable[[], Sequence[str] | None] = lambda: None,
 ) -> tuple[go.Figure, bool]:
     """Draw the offsets from ``low`` to ``high``; also return True if each block is drawn.
 
-    categories   category of each block; None if no category is known. Without them, blocks in use have one colour.
+    categories   returns the category of each block, or None if no category is known: blocks in use then have one colour.
+                 Called only if each block is drawn.
     """
     drawing = Drawing("offset")
     drawing.meta["kind"] = "static"
@@ -59,7 +60,7 @@ def draw(
     exact = len(here) < EXACT_BLOCKS
     drawing.meta |= {"low": low, "line_bytes": line_bytes, "divisor": scale}
     if exact:
-        _blocks(drawing, trace, row, here, low, high, line_bytes, scale, categories)
+        _blocks(drawing, trace, row, here, low, high, line_bytes, scale, categories())
     else:
         _heat(drawing, row, low, high, lines, columns, scale)
     _borders(drawing, row, low, high, line_bytes, scale)

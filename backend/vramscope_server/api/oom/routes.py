@@ -113,8 +113,10 @@ def get_map(
     if trace is None:
         return answer(MapAtError(figure=None, read=False))
     row = LinearLayout(trace.end)
-    categories = _categories(request, oom, row)
-    drawn: MapAtError = {"read": True, **drawn_map(trace, row, low, high, lines, columns, categories)}
+    drawn: MapAtError = {
+        "read": True,
+        **drawn_map(trace, row, low, high, lines, columns, lambda: _categories(request, oom, row)),
+    }
     return answer(drawn)
 
 
