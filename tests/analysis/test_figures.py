@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from vramscope.protocol import series as wire_series
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.fragmentation.breakdown import Breakdown
+from vramscope_server.analysis.ownership.categories import CATEGORIES
 from vramscope_server.analysis.series.chart_data import LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans
@@ -197,8 +198,31 @@ def test_neighboring_colors_differ_in_grey() -> None:
     for palette in (light, by_system):
         for stack in stacks:
             for one, other in itertools.pairwise(stack):
-                dark, bright = sorted((luminance(palette[one]), luminance(palette[other])))
-                assert (bright + 0.05) / (dark + 0.05) > 1.25, (one, other)
+                assert contrast(palette[one], palette[other]) > 1.25, (one, other)
+
+
+def test_colors_of_a_segment_map_differ() -> None:
+    """Of categories beside states of blocks, and of cells; in both themes and both palettes."""
+    variables = re.compile(r"--([\w-]+):\s*(#[0-9a-f]{6});")
+    light, dark = (FRONTEND / "styles" / "tokens.css").read_text().split("@media", 1)
+    grey = blocks((FRONTEND / "styles" / "palettes.css").read_text())
+    for base, palette in ((light, grey[0]), (dark, grey[1])):
+        for chosen in (base, base + palette):
+            colours = dict(variables.findall(chosen))
+            for roles in (
+                (*CATEGORIES, "block-free", "block-pending", "block-rounding", "border"),
+                ("block-used", "block-free", "block-pending", "block-rounding", "border"),
+            ):
+                assert len({colours[f"role-{role}"] for role in roles}) == len(roles), roles
+            for role in ("block-pending", "block-rounding"):
+                assert contrast(colours[f"role-{role}"], colours["surface"]) >= 3, role
+                assert contrast(colours[f"role-{role}"], colours["role-block-free"]) >= 2.5, role
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colors, as WCAG defines it."""
+    dark, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dark + 0.05)
 
 
 def blocks(css: str) -> list[str]:
