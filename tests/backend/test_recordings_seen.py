@@ -19,9 +19,11 @@ from wire_maker import Agent, new_id
 
 from vramscope.protocol import messages
 from vramscope.protocol.window import ACTIONS, STATES, pack
+from vramscope_server.analysis.trace.address_lookup import AddressIndex, address_index
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, blocks_between, cells
 from vramscope_server.analysis.trace.size_classes import free_blocks, requests
+from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.api import fragmentation
 from vramscope_server.figures.segment_map import folded
 from vramscope_server.recording_cache import OpenRecording, RecordingCache
@@ -107,6 +109,23 @@ def test_the_map_computes_categories_only_for_blocks(server: RunningServer, monk
     assert not called
     assert server.get(f"/recordings/{ident}/map", **{"from": 0, "to": 64 * MIB})["exact"]
     assert len(called) == 1
+
+
+def test_the_map_sorts_the_addresses_of_a_recording_once(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is kept answers as one made for each map."""
+    made: list[object] = []
+
+    def counted(trace: Trace) -> AddressIndex:
+        made.append(trace)
+        return address_index(trace)
+
+    monkeypatch.setattr(fragmentation, "address_index", counted)
+    ident = send(server, pack(training(2, 5, first_step=70, last_step=72)))
+    maps = [server.get(f"/recordings/{ident}/map", event=event) for event in (30, 60, 30)]
+    assert len(made) == 1
+    assert maps[0]["figure"] == maps[2]["figure"] != maps[1]["figure"]
 
 
 def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, small: str) -> None:

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.timeline.block_categories import categories_of_blocks
 from vramscope_server.analysis.trace import segment_map, size_classes
+from vramscope_server.analysis.trace.address_lookup import address_index
 from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import Layout
 from vramscope_server.answers.recordings import (
     Block,
     FailedRequest,
@@ -26,6 +28,7 @@ from vramscope_server.api.requested_range import Points
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import grouping_in
+from vramscope_server.recording_cache import OpenRecording
 
 router = APIRouter(tags=["recordings"])
 
@@ -146,13 +149,15 @@ def get_map(
         event = require_event(opened, event)
         step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
         row = opened.row(event)
-
-        def categories() -> list[str] | None:
-            return categories_of_blocks(trace, grouping_in(opened, "category"), row.layout, event)
-
-        drawn = drawn_map(trace, row, low, high, lines, columns, categories)
+        drawn = drawn_map(trace, row, low, high, lines, columns, lambda: categories_in(opened, row.layout, event))
         recorded: RecordedMap = {"event": event, "step": step, **drawn}
         return answer(recorded)
+
+
+def categories_in(opened: OpenRecording, layout: Layout, event: int) -> list[str] | None:
+    """Categories of the blocks of a layout after an event; None if no category is known."""
+    index = opened.once(("addresses",), lambda: address_index(opened.trace))
+    return categories_of_blocks(opened.trace, grouping_in(opened, "category"), layout, event, index)
 
 
 def drawn_map(

@@ -6,19 +6,22 @@ import numpy as np
 
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN
 from vramscope_server.analysis.timeline.grouping import Grouping
-from vramscope_server.analysis.trace.address_lookup import allocation_at
+from vramscope_server.analysis.trace.address_lookup import AddressIndex, allocation_at
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.trace.types import Layout
 
 
-def categories_of_blocks(trace: Trace, grouping: Grouping, layout: Layout, event: int) -> list[str] | None:
+def categories_of_blocks(
+    trace: Trace, grouping: Grouping, layout: Layout, event: int, index: AddressIndex | None = None
+) -> list[str] | None:
     """Return the category of each block of a layout after an event of a recording; None if no category is known.
 
     The layout may be another record of the same process, as that of an out-of-memory error. A block is known if the recording
-    has an allocation of its address and size there. ``grouping``: by category.
+    has an allocation of its address and size there. ``grouping``: by category. ``index``: of the trace;
+    made if it is not given.
     """
     blocks = layout.blocks
-    life = allocation_at(trace, blocks.address, np.full(len(blocks), event + 1))
+    life = allocation_at(trace, blocks.address, np.full(len(blocks), event + 1), index)
     known = (
         (life >= 0) & (trace.lives.size_bytes[np.maximum(life, 0)] == blocks.size_bytes)
         if len(trace.lives)

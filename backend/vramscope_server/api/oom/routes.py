@@ -17,13 +17,12 @@ from vramscope_server.analysis.oom.remedies.remedy import ReplayFn
 from vramscope_server.analysis.oom.report import OomReport, report_of
 from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend, work_grows
-from vramscope_server.analysis.timeline.block_categories import categories_of_blocks
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.oom import OomExplained, OomList
 from vramscope_server.answers.recordings import Block, MapAtError
 from vramscope_server.answers.shared_parts import FigureAnswer
-from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
+from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, categories_in, drawn_map
 from vramscope_server.api.oom.errors import errors_of, fatal_of, lost_run_of, ranks_at
 from vramscope_server.api.oom.explained import ErrorOfRun, Explained
 from vramscope_server.api.oom.other_runs import other_runs
@@ -32,7 +31,6 @@ from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
-from vramscope_server.api.timeline import grouping_in
 from vramscope_server.services import Services
 from vramscope_server.store.artifacts import StoredArtifact, find_artifact, read_artifact
 from vramscope_server.store.run_detail import run_in_full
@@ -150,8 +148,7 @@ def _categories(request: Request, oom: OomRecord, row: LinearLayout) -> list[str
     try:
         stored, opened = open_recording(request, oom.window)
         with readable(stored):
-            grouping = grouping_in(opened, "category")
-            return categories_of_blocks(opened.trace, grouping, row.layout, len(opened.trace.events) - 1)
+            return categories_in(opened, row.layout, len(opened.trace.events) - 1)
     except (Problem, OSError):
         return None  # still on its way, deleted or damaged: the map needs it for its colours only
 
