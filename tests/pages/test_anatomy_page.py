@@ -290,8 +290,10 @@ def test_the_next_recording_is_computed_in_sight_after_a_failed_request(page: An
     with page.expect_request("**/recordings/*/anatomy*"):
         page.get_by_label("Recording", exact=True).select_option(index=1)
     verdict.get_by_text("computing what the peak is made of…").wait_for(timeout=10_000)
+    reserved = verdict.bounding_box()["height"]
     held[0].continue_()
     verdict.get_by_text("The peak is").wait_for()
+    assert verdict.bounding_box()["height"] == pytest.approx(reserved, abs=1), "the timeline below stays where it is"
 
 
 def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorded: Sender, server: Any) -> None:
