@@ -15,6 +15,7 @@ MIB = 1 << 20
 XPU = """
 from types import SimpleNamespace
 asked = []
+torch.version.cuda = None
 torch.accelerator.current_accelerator = lambda check_available=False: None if check_available else torch.device("xpu")
 torch.accelerator.device_count = lambda: 2
 torch.xpu.is_initialized = lambda: True
@@ -26,6 +27,7 @@ torch.accelerator.memory_stats = stats
 torch.xpu.get_device_properties = lambda index: SimpleNamespace(name="Intel Arc", total_memory=16 << 30)
 """
 MPS = """
+torch.version.cuda = None
 torch.accelerator.current_accelerator = lambda check_available=False: None if check_available else torch.device("mps")
 torch.backends.mps.is_available = lambda: True
 torch.mps.current_allocated_memory = lambda: 64 << 20
@@ -106,7 +108,35 @@ def test_a_device_without_counters_is_unknown(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("kind", ["cuda", None])
 def test_cuda_and_a_build_without_accelerator_are_none(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
     device = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
     assert other_accelerator() is None
     monkeypatch.delattr(torch, "accelerator")
+    assert other_accelerator() is None
+
+
+def test_a_build_for_xpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
+    found = other_accelerator()
+    assert found is not None and found.kind == "xpu"
+
+
+@pytest.mark.parametrize("built_for", ["cuda", "hip"])
+def test_a_build_for_cuda_or_rocm_is_not_asked(monkeypatch: pytest.MonkeyPatch, built_for: str) -> None:
+    """PyTorch 2.6 would count its devices, after which a forked process cannot initialize CUDA."""
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, built_for, "13.0")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: pytest.fail("it was asked"))
+    assert other_accelerator() is None
+
+
+def test_a_pytorch_that_raises_without_a_device_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.6 does, where later versions return None."""
+
+    def refuses() -> torch.device:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", refuses)
     assert other_accelerator() is None

@@ -77,8 +77,16 @@ _HELD: Final = ("allocated_bytes", "reserved_bytes")
 
 
 def other_accelerator() -> OtherAccelerator | None:
-    """Return the accelerator of this build of PyTorch; None for CUDA, ROCm and none. Initializes nothing."""
+    """Return the accelerator of this build of PyTorch; None for CUDA, ROCm and none. Initializes nothing.
+
+    A build for CUDA is not asked: PyTorch 2.6 counts its devices to answer, after which a forked process cannot use CUDA.
+    """
     torch = sys.modules.get("torch")
     current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
-    device = None if current is None else current()
+    if torch is None or current is None or torch.version.cuda is not None or torch.version.hip is not None:
+        return None
+    try:
+        device = current()
+    except RuntimeError:  # PyTorch 2.6 raises it where no accelerator is available
+        return None
     return None if device is None or device.type in WATCHED_OTHERWISE else OtherAccelerator(device.type)
