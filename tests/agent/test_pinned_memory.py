@@ -43,6 +43,25 @@ def test_an_older_pytorch_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> 
     assert pinned_memory() == PinnedMemory(UNKNOWN, UNKNOWN)
 
 
-def test_counters_of_another_form_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_cuda_hostMemoryStats", lambda: {"allocated_bytes": {"current": 5}}, raising=False)
-    assert pinned_memory() == PinnedMemory(5, UNKNOWN)
+@pytest.mark.parametrize(
+    "counters",
+    [
+        pytest.param({"allocated_bytes": 5, "reserved_bytes": 8}, id="2.8 and 2.9"),
+        pytest.param({"allocated_bytes": 8, "active_bytes": 5}, id="2.13"),
+    ],
+)
+def test_the_cache_is_part_of_the_whole_in_each_version(
+    monkeypatch: pytest.MonkeyPatch, counters: dict[str, int]
+) -> None:
+    of_pytorch = {name: {"current": value} for name, value in counters.items()}
+    monkeypatch.setattr(torch._C, "_cuda_hostMemoryStats", lambda: of_pytorch, raising=False)
+    assert pinned_memory() == PinnedMemory(pinned_bytes=8, pinned_in_use_bytes=5)
+
+
+@pytest.mark.parametrize("counters", [{}, {"allocated_bytes": {"current": 5}}, {"reserved_bytes": {"current": 5}}])
+def test_counters_of_another_form_are_unknown(
+    monkeypatch: pytest.MonkeyPatch, counters: dict[str, dict[str, int]]
+) -> None:
+    """Without another counter, allocated_bytes may be with the cache or without."""
+    monkeypatch.setattr(torch._C, "_cuda_hostMemoryStats", lambda: counters, raising=False)
+    assert pinned_memory() == PinnedMemory(UNKNOWN, UNKNOWN)

@@ -127,5 +127,8 @@ def pinned_memory() -> PinnedMemory:
     if read is None:
         return PinnedMemory()
     stats = read()
-    totals = (stats.get(name, {}).get("current", UNKNOWN) for name in ("allocated_bytes", "active_bytes"))
-    return PinnedMemory(*totals)
+    # Up to PyTorch 2.9 allocated_bytes is what tensors use, later it includes the cache.
+    names = ("reserved_bytes", "allocated_bytes") if "reserved_bytes" in stats else ("allocated_bytes", "active_bytes")
+    if not all(name in stats for name in names):
+        return PinnedMemory()
+    return PinnedMemory(*(stats[name]["current"] for name in names))
