@@ -38,6 +38,12 @@ AT_ONCE: Final = 256
 DEEPEST: Final = 10
 RECORDS: Final = 3
 """Levels of records within a container that count as the container's own."""
+MOST_OF_A_LINK: Final = 3
+"""Objects that one link of a chain may consist of."""
+SHARE_OF_REPEATED: Final = 1 / 4
+"""Part of a link's depth that a repeated one has, so that a chain is recognized before DEEPEST."""
+REPEATED: Final = 3
+"""Links in a row, of several objects each, after which another one is called as the last."""
 
 _SKIPPED: Final = ATOMS | {types.ModuleType, types.CodeType, types.BuiltinFunctionType, type}
 
@@ -55,7 +61,8 @@ class Path(NamedTuple):
     """Elements of a container; None for other objects."""
     bound: int | None
     """Elements beyond which it cannot grow: a deque's maxlen, a tuple's length."""
-    depth: int
+    depth: float
+    """Links from the root, of which one that repeats another counts SHARE_OF_REPEATED."""
 
     def links(self) -> list[Path]:
         """Links from the root to here."""
@@ -247,12 +254,13 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
             if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
                 size = length_in(child, value)
-                before = _link_before(path, label, kind, size)
-                if before is not None:
+                link = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
+                before, is_chain = _link_before(link)
+                if before is not None and is_chain:
                     seen[key] = before
                     queue.append((child, before))
                     continue
-                seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
+                seen[key] = link if before is None else link._replace(depth=path.depth + SHARE_OF_REPEATED)
                 (rows if is_long else queue).append((child, seen[key]))
         if ends and is_long:
             later.append(_Long(value, path.size or 0, path, ends))
@@ -274,19 +282,35 @@ def _look_into(later: list[_Long], search: _Search) -> None:
     later.clear()
 
 
-def _link_before(path: Path, label: str, kind: type, size: int | None) -> Path | None:
-    """The link that a child of ``path`` repeats: one more of a chain (``.before.before``) is as deep, and called, as the last.
+def _link_before(link: Path) -> tuple[Path | None, bool]:
+    """The link that this one repeats, and whether both belong to a chain, in which this one is as deep, and called, as that one.
 
-    A link may consist of several objects, as that of nested iterators or of nodes in tuples does.
+    A link may consist of several objects, as that of nested iterators or of nodes in tuples does. It is one of a chain from the
+    fourth in a row on. Ordinary nested structures, such as ``net.layers[*].layers[*]``, have names of their own below that.
     """
-    link: Path | None = path
-    for _ in range(RECORDS):
-        if link is None:
-            return None
-        if label == link.label and kind is link.kind and size == link.size:
-            return link
-        link = link.parent
-    return None
+    before: Path | None = link.parent
+    for count in range(1, MOST_OF_A_LINK + 1):
+        if before is None:
+            break
+        if _is_like(link, before):
+            return before, count == 1 or _repeats(link, before, (REPEATED - 1) * count + 1)
+        before = before.parent
+    return None, False
+
+
+def _repeats(link: Path, before: Path, times: int) -> bool:
+    """True where this many links in a row, up to this one, are like those up to ``before``."""
+    one: Path | None = link
+    other: Path | None = before
+    for _ in range(times):
+        if one is None or other is None or not _is_like(one, other):
+            return False
+        one, other = one.parent, other.parent
+    return True
+
+
+def _is_like(link: Path, other: Path) -> bool:
+    return link.label == other.label and link.kind is other.kind and link.size == other.size
 
 
 def _is_in_what_takes_more(path: Path) -> bool:
