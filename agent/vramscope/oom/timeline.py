@@ -136,4 +136,4 @@ def node() -> str | None:
     torch = sys.modules.get("torch")
     current = getattr(getattr(torch, "_C", None), "_current_autograd_node", None)
     node = None if current is None else current()
-    return None if node is None else str(node.name())[:4096]
+    return None if node is None else str(type(node).name(node))[:4096]  # a custom Function may have set ``name``

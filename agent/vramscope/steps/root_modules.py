@@ -19,8 +19,8 @@ MOST_ROOTS: Final = 16
 OUTSIDE_OF_BACKWARD: Final = -1
 MOST_NODES: Final = 4_000
 """Nodes of the first backward pass that are visited, at 1 µs each."""
-LEAF: Final = "torch::autograd::AccumulateGrad"
-"""Name of the node that adds to a tensor's gradient."""
+LEAF: Final = "AccumulateGrad"
+"""Class of the node that adds to a tensor's gradient."""
 MOST_FRUITLESS: Final = 8
 """Steps without a forward pass of a known model, one after the other, after which no called module is searched for."""
 
@@ -191,7 +191,7 @@ def _leaves_below(losses: Any) -> set[int] | None:
         node = nodes.pop()
         if len(seen) > MOST_NODES:
             return None
-        if node.name() == LEAF:
+        if type(node).__name__ == LEAF:  # a node of the user's Function may have any attribute, ``name`` too
             leaves.add(id(node.variable))
         for child, _ in node.next_functions:
             if child is not None and child not in seen:

@@ -32,9 +32,14 @@ MAX_BETWEEN: Final = 8
 """Maximum number of these in a row."""
 
 
+def name_of(node: Any) -> str:
+    """Name of a node by its class: a custom Function may have set another ``name`` on it (``ctx.name = "scale"``)."""
+    return str(type(node).name(node))
+
+
 def first_node_name(root: Any) -> str:
     """Name of the node that made a tensor; "" if there is none."""
-    return next((node.name() for node in _nodes(root, MAX_NODES)), "")
+    return next((name_of(node) for node in _nodes(root, MAX_NODES)), "")
 
 
 def node_names(root: Any) -> Counter[str]:
@@ -47,7 +52,7 @@ def names_and_oldest(root: Any) -> tuple[Counter[str], int | None]:
     names: Counter[str] = Counter()
     oldest: int | None = None
     for node in _nodes(root, MAX_NODES):
-        names[node.name()] += 1
+        names[name_of(node)] += 1
         number = node._sequence_nr()
         oldest = number if oldest is None or number < oldest else oldest
     return names, oldest
@@ -61,7 +66,7 @@ def softmaxes_between_products(root: Any) -> int:
     """
     softmaxes: set[Any] = set()
     for node in _nodes(root, MAX_NODES):
-        if node.name().startswith(PRODUCTS):
+        if name_of(node).startswith(PRODUCTS):
             softmaxes.update(_inputs(node, SOFTMAX))
     return sum(any(_matrices(product) > 1 for product in _inputs(softmax, PRODUCTS)) for softmax in softmaxes)
 
@@ -73,8 +78,8 @@ def _inputs(node: Any, names: tuple[str, ...]) -> Iterator[Any]:
     for _ in range(MAX_BETWEEN):
         children = {child for one in level for child, _ in one.next_functions if child is not None} - seen
         seen |= children
-        yield from (child for child in children if child.name().startswith(names))
-        level = [child for child in children if child.name().partition("Backward")[0] in BETWEEN]
+        yield from (child for child in children if name_of(child).startswith(names))
+        level = [child for child in children if name_of(child).partition("Backward")[0] in BETWEEN]
 
 
 def _matrices(product: Any) -> int:
@@ -85,7 +90,7 @@ def _matrices(product: Any) -> int:
 
 def checkpointed_functions(root: Any) -> Iterator[Any]:
     """Functions of the reentrant checkpoints in a tensor's graph. About 1 µs per node."""
-    return (getattr(node, "run_function", None) for node in _nodes(root, MAX_NODES) if node.name() == REENTRANT)
+    return (getattr(node, "run_function", None) for node in _nodes(root, MAX_NODES) if name_of(node) == REENTRANT)
 
 
 def saves_on_host(root: Any) -> bool:
