@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from collector import Collector
 from training import Arrived, run
 
+from vramscope.memory import other_accelerator as other_module
 from vramscope.memory.other_accelerator import OtherAccelerator, other_accelerator
 
 MIB = 1 << 20
@@ -80,6 +82,31 @@ def test_a_training_on_the_cpu_of_such_a_machine_is_one_on_the_cpu(collector: Co
     arrived, _ = trained(XPU.replace("64 << 20", "0"), collector, spool)
     assert [device.index for device in arrived.attached.devices] == [-1]
     assert {row["device"] for row in arrived.rows("steps")} == {-1}
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_a_machine_without_an_xpu_is_known_without_asking_its_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: bool
+) -> None:
+    monkeypatch.setattr(torch.xpu, "device_count", lambda: pytest.fail("it could initialize the driver"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(other_module, "FILES_OF_XPU", (tmp_path if files else tmp_path / "none",))
+    assert OtherAccelerator("xpu").is_missing() is not files
+    assert not OtherAccelerator("npu").is_missing(), "its files are not known"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert not OtherAccelerator("xpu").is_missing()
+
+
+def test_a_mac_without_mps_has_no_counters_and_is_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> int:
+        raise RuntimeError("Cannot execute getCurrentAllocatedMemory() without MPS backend.")
+
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", refuses)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    mps = OtherAccelerator("mps")
+    assert mps.is_missing() and mps.devices_in_use() == [] and mps.read(0) == {}
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert not mps.is_missing() and mps.devices_in_use() == []
 
 
 def test_a_device_that_is_not_initialized_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,15 @@ def test_a_training_before_its_first_step(
     assert watched == ([(-1,)] if is_cpu else [])
 
 
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_training_of_a_build_for_another_device(monkeypatch: pytest.MonkeyPatch, is_missing: bool) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: not is_missing)
+    sampler = Sampler(interval_ms=100, clock=StepClock(), ring=Ring(100), on_devices=lambda devices: None)
+    assert sampler._is_cpu_training() is is_missing
+
+
 def test_later_on_finished_steps_are_carried_less_often_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUICK_S", 0.0)
     monkeypatch.setattr(module, "CARRY_EVERY_S", 3600.0)

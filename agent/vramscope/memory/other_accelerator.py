@@ -6,6 +6,7 @@ Only counters of the present moment are read. Nothing is reset, so the peaks of 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 COUNTERS: Final = {
@@ -19,6 +20,8 @@ COUNTERS: Final = {
     "alloc_retries": "num_alloc_retries",
     "ooms": "num_ooms",
 }
+FILES_OF_XPU: Final = (Path("/dev/dri"), Path("/dev/dxg"))
+"""By which Linux, also within Windows, reaches a GPU of Intel."""
 WATCHED_OTHERWISE: Final = ("cuda", "cpu", "meta")
 
 
@@ -32,11 +35,17 @@ class OtherAccelerator:
         """Indices of the devices on which PyTorch has reserved memory."""
         return [index for index in range(self._count()) if any(self.read(index).get(name) for name in _HELD)]
 
+    def is_missing(self) -> bool:
+        """Whether this machine certainly has no such device. The device's driver is not asked, as that could initialize it."""
+        if self.kind == "mps":
+            return not self._count()
+        return self.kind == "xpu" and sys.platform == "linux" and not any(path.exists() for path in FILES_OF_XPU)
+
     def read(self, index: int) -> dict[str, int]:
         """Known columns of a sample. Empty before the device is initialized, and where it counts nothing. Takes about 0.1 ms."""
-        if self.kind == "mps":
-            return self._read_mps()
         try:
+            if self.kind == "mps":
+                return self._read_mps()
             stats = self._stats(index)
         except RuntimeError:  # NotImplementedError of a device without these counters is one, too
             return {}

@@ -308,7 +308,8 @@ class Sampler:
             import torch
 
             has_nvml = self.nvml is None or self.nvml.available
-            no_gpu = self._other is None and torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
+            no_other = self._other is None or self._other.is_missing()
+            no_gpu = no_other and torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
             if no_gpu or self._clock.step:
                 self._watched_cpu = True
                 self._on_devices((series.CPU,))
