@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.memory.cgroup import ControlGroup
 from vramscope.protocol.series import UNKNOWN
+
+PINNED_EVERY_S: Final = 1.0
+"""Minimum time between two readings of pinned memory."""
 
 
 class HostMemory(NamedTuple):
@@ -117,6 +121,22 @@ class PinnedMemory(NamedTuple):
 
     pinned_bytes: int = UNKNOWN
     pinned_in_use_bytes: int = UNKNOWN
+
+
+class PinnedMemoryReader:
+    """Reads pinned memory once a second at most: each reading locks every size class of PyTorch's allocator."""
+
+    def __init__(self) -> None:
+        self._newest = PinnedMemory()
+        self._read_from = 0.0
+
+    def read(self) -> PinnedMemory:
+        """Return the newest reading, at most PINNED_EVERY_S old. CUDA must be initialized."""
+        now = time.monotonic()
+        if now >= self._read_from:
+            self._read_from = now + PINNED_EVERY_S
+            self._newest = pinned_memory()
+        return self._newest
 
 
 def pinned_memory() -> PinnedMemory:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from vramscope.guard import guarded
-from vramscope.memory.host import Host, pinned_memory
+from vramscope.memory.host import Host, PinnedMemoryReader
 from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.other_accelerator import OtherAccelerator, other_accelerator
 from vramscope.memory.peak_counters import SharedPeakCounters, Stats, share_peak_counters
@@ -68,6 +68,7 @@ class Sampler:
         self._others = OtherProcesses(ring.put, lambda: clock.step, secrets or Secrets())
         self.fragments = UnusableReader()
         self._private_pools = PrivatePools()
+        self._pinned = PinnedMemoryReader()
         self.at_ticks: Callable[[], None] = lambda: None
         """Called after each reading, on this thread."""
         self.nvml: Nvml | None = None
@@ -202,7 +203,7 @@ class Sampler:
         }
         row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
         row["unusable_bytes"] = self.fragments.read(device)
-        row.update(pinned_memory()._asdict())
+        row.update(self._pinned.read()._asdict())
         return row | self._private_pools.read(device, stats)
 
     def _sample(self, device: int, columns: dict[str, int], read_ns: int) -> messages.Block:
