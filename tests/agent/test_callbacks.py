@@ -145,6 +145,16 @@ def test_checkpoints_of_lightning_are_events(collector, spool) -> None:
     assert checkpoints(collector) == [3, 6]
 
 
+def test_two_files_of_one_step_are_one_checkpoint(collector, spool) -> None:
+    """Lightning calls its hook for each file."""
+    script = MODULE.replace("enable_checkpointing=False", "enable_checkpointing=True, default_root_dir='out'")
+    each = "lightning.pytorch.callbacks.ModelCheckpoint(every_n_train_steps={}, save_top_k=-1, filename='of-{}')"
+    saved = f"callbacks=[{each.format(3, 3)}, {each.format(6, 6)}]"
+    fit = f"it = lightning.Trainer({saved}, logger=False, **quiet)\nagent.attach(it)\nit.fit(Small(), loader)"
+    run(script + fit, collector, spool, loop=False)
+    assert checkpoints(collector) == [3, 6]
+
+
 def test_the_first_hundred_checkpoints_are_sent() -> None:
     sent: list[messages.BatchItem] = []
     numbers = ReportedNumbers(None, sent.append, lambda at_ns: at_ns)

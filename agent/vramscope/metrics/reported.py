@@ -51,6 +51,7 @@ class ReportedNumbers:
         self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
         self._names: set[str] = set()
         self._checkpoints = 0
+        self._checkpoint_step: int | None = None
         self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
 
     def add(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
@@ -65,7 +66,10 @@ class ReportedNumbers:
             self._rows.append(Row(self._wall_ns(time.perf_counter_ns()), step, values))
 
     def checkpoint(self, step: int) -> None:
-        """Send that a framework makes a checkpoint after this step. The first ones only."""
+        """Send that a framework makes a checkpoint after this step. The first ones only, and one a step, whatever its files."""
+        if step == self._checkpoint_step:
+            return
+        self._checkpoint_step = step
         self._checkpoints += 1
         if self._checkpoints <= MOST_CHECKPOINTS:
             time_ns = self._wall_ns(time.perf_counter_ns())
