@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -97,6 +97,61 @@ def test_an_argument_that_an_object_further_out_has_is_left_to_that_object() -> 
     """What a call was given, and nobody further out has, keeps the name of the outermost variable."""
     assert Learner().adapt([object()]) == (set(), {"given"})
     assert Slotted().adapt([object()]) == (set(), {"given"})
+
+
+class Keeper(Learner):
+    """Has what a call is given in a dict, which is its attribute."""
+
+    def adapt_from_dict(self) -> set[str]:
+        self.by_name = {"weights": [object()]}
+        return self.loss(self.by_name["weights"])
+
+
+class Pair(NamedTuple):
+    first: list[object]
+    second: list[object]
+
+
+def test_what_a_dict_of_an_attribute_has_is_no_attribute() -> None:
+    """In each version of Python."""
+    assert Keeper().adapt_from_dict() == {"weights"}
+
+
+def test_a_field_of_a_named_tuple_is_an_attribute() -> None:
+    pair, learner = Pair([object()], [object()]), Learner()
+    assert learner.loss(pair.second) == set()
+    assert learner.loss([object()]) == {"weights"}
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 2)
+
+
+def test_a_part_of_a_module_is_an_attribute() -> None:
+    model, learner = Layers(), Learner()
+    loss: Any = learner.loss
+    assert loss(model.head) == set()
+
+
+class Ruled:
+    """Runs code where attributes are read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+    @property
+    def kept(self) -> Any:
+        raise AssertionError("kept")
+
+
+def test_reading_attributes_runs_no_code_of_the_class() -> None:
+    ruled, learner = Ruled(), Learner()
+    value = [object()]
+    object.__setattr__(ruled, "field", value)
+    del value
+    assert learner.loss(object.__getattribute__(ruled, "field")) == set()
 
 
 def test_self_keeps_its_name() -> None:

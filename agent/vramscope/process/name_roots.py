@@ -7,6 +7,7 @@ Frames with a debugger's trace function are left unchanged.
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
 import dis
 import gc
@@ -82,17 +83,21 @@ def _without_arguments(mine: list[Root]) -> list[Root]:
     """
     found: list[Root] = []
     further_out: set[int] = set()
+    slots: dict[type, list[Any]] = {}
     for root in reversed(mine):
         if not (id(root.value) in further_out and root.kind == "local" and _is_argument(root)):
             found.append(root)
         if root.name.isidentifier():  # pytest's assert has variables like @py_assert2
             further_out.add(id(root.value))
-            further_out.update(_attributes(root.value))
+            further_out.update(_attributes(root.value, slots))
     return found[::-1]
 
 
-def _attributes(value: object) -> Iterator[int]:
-    """Yield ids of what an object of the user's class has as attributes. None of its code runs."""
+def _attributes(value: object, slots: dict[type, list[Any]]) -> Iterator[int]:
+    """Yield ids of what an object of the user's class has as attributes, at most MOST_ATTRIBUTES. None of its code runs.
+
+    slots   of the classes that were read before
+    """
     kind = type(value)
     if issubclass(kind, CONTAINERS) or type_info.module_of(kind).partition(".")[0] in (
         "builtins",
@@ -100,10 +105,19 @@ def _attributes(value: object) -> Iterator[int]:
         "torch",
     ):
         return
-    for inner in gc.get_referents(value):  # the attributes, or a dict of them
-        yield id(inner)
-        if type(inner) is dict and len(inner) <= MOST_ATTRIBUTES:
-            yield from map(id, list(inner.values()))
+    if issubclass(kind, tuple):
+        yield from map(id, tuple.__getitem__(value, slice(MOST_ATTRIBUTES)))
+    attributes = type_info.attributes_of(value, type_info.dict_of(kind)) or {}
+    is_module = "_modules" in attributes and "_parameters" in attributes
+    of_module = [attributes.get(name) for name in OF_MODULES] if is_module else []
+    for names in (attributes, *of_module):
+        if type(names) is dict and len(names) <= MOST_ATTRIBUTES:
+            yield from map(id, list(names.values()))
+    if kind not in slots:
+        slots[kind] = type_info.slots_of(kind)[:MOST_ATTRIBUTES]
+    for slot in slots[kind]:
+        with contextlib.suppress(AttributeError, TypeError):  # empty
+            yield id(slot.__get__(value, kind))
 
 
 def _is_argument(root: Root) -> bool:
@@ -259,9 +273,11 @@ def user_modules() -> list[types.ModuleType]:
     return found
 
 
+OF_MODULES: Final = ("_parameters", "_buffers", "_modules")
+"""Dicts of a PyTorch module whose entries are read as attributes."""
 CONTAINERS: Final = (dict, list, set, collections.deque)
 MOST_ATTRIBUTES: Final = 200
-"""Entries of a dict that may be that of an object's attributes."""
+"""Attributes of an object up to which they are searched for the value of an argument."""
 ATOMS: Final = frozenset(
     (int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice)
 )

@@ -39,6 +39,35 @@ def module_of(kind: type) -> str:
     return found if type(found) is str else ""
 
 
+def dict_of(kind: type) -> Any:
+    """Return the descriptor of a class's ``__dict__``; None if it has none, or the user put a property in its place."""
+    for base in bases(kind):
+        entry = namespace(base).get("__dict__")
+        if entry is not None:
+            return entry if type(entry) in (types.GetSetDescriptorType, types.MemberDescriptorType) else None
+    return None
+
+
+def slots_of(kind: type) -> list[Any]:
+    """Return the descriptors of the slots of a class and its bases."""
+    return [
+        entry
+        for base in bases(kind)
+        if module_of(base) != "builtins"
+        for name, entry in list(namespace(base).items())
+        if type(entry) is types.MemberDescriptorType and not name.startswith("__")
+    ]
+
+
+def attributes_of(value: Any, descriptor: Any) -> dict[str, Any] | None:
+    """Return an object's ``__dict__``, read by the descriptor of its class; None if there is none. No code of the class runs."""
+    try:
+        attributes = descriptor.__get__(value, type(value)) if descriptor is not None else None
+    except (AttributeError, TypeError, RuntimeError):
+        return None
+    return attributes if type(attributes) is dict else None
+
+
 def keeps_in_c(kind: type) -> bool:
     """Return whether a base is a library's C class, whose objects can retain things outside of attributes. (PyTorch's do not.)"""
     return any(

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.process import type_info
 from vramscope.process.frames import is_library, is_running, locals_of
-from vramscope.process.name_roots import ATOMS
+from vramscope.process.name_roots import ATOMS, OF_MODULES
 
 MOST_OF_A_CONTAINER: Final = 2_000
 """Elements of a container that are read one by one; of a longer one the first and the last."""
@@ -62,7 +62,7 @@ def shape_of(kind: type) -> Shape:
             if type(slot) not in _OF_CLASSES or type(name) is not str or name.startswith("__"):
                 continue
             (slots if type(slot) is types.MemberDescriptorType else shared).append((name, slot))
-    return Shape(kind, _dict_of(kind), slots, shared, type_info.keeps_in_c(kind))
+    return Shape(kind, type_info.dict_of(kind), slots, shared, type_info.keeps_in_c(kind))
 
 
 def children(value: Any, shapes: Shapes | None = None) -> Iterator[Child]:
@@ -141,7 +141,7 @@ def _of_exception(value: Any) -> Iterator[Child]:
 
 
 def _of_weak_keys(value: Any) -> Iterator[Child]:
-    kept = (_attributes(value, _dict_of(type(value))) or {}).get("data")
+    kept = (type_info.attributes_of(value, type_info.dict_of(type(value))) or {}).get("data")
     if type(kept) is dict:
         yield from (("[*]", child) for child in _ends(kept.values(), lambda: reversed(kept.values()), len(kept)))
 
@@ -185,12 +185,12 @@ def _of_frame(value: Any) -> Iterator[Child]:
 def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
     known = False
     kind = shape.kind
-    attributes = _attributes(value, shape.attributes)
+    attributes = type_info.attributes_of(value, shape.attributes)
     if attributes is not None:
         known = True
         is_module = "_modules" in attributes and "_parameters" in attributes
         for name, child in list(attributes.items()):
-            if is_module and name in ("_parameters", "_buffers", "_modules") and type(child) is dict:
+            if is_module and name in OF_MODULES and type(child) is dict:
                 yield from ((f".{inner}", part) for inner, part in list(child.items()))
             elif type(name) is str:
                 yield f".{name}", child
@@ -209,27 +209,9 @@ def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
                 yield CACHED if kind is functools._lru_cache_wrapper else f" in {type_info.name_of(kind)}", child
 
 
-def _dict_of(kind: type) -> Any:
-    """Descriptor of a class's ``__dict__``; None where there is none, or the user put a property in its place."""
-    for base in type_info.bases(kind):
-        entry = type_info.namespace(base).get("__dict__")
-        if entry is not None:
-            return entry if type(entry) in (types.GetSetDescriptorType, types.MemberDescriptorType) else None
-    return None
-
-
 def attributes_of(value: Any) -> dict[str, Any] | None:
     """An object's ``__dict__``; None if it has none that can be read without running code of its class."""
-    return _attributes(value, _dict_of(type(value)))
-
-
-def _attributes(value: Any, descriptor: Any) -> dict[str, Any] | None:
-    """An object's ``__dict__``, read without running code of its class."""
-    try:
-        attributes = descriptor.__get__(value, type(value)) if descriptor is not None else None
-    except (AttributeError, TypeError, RuntimeError):
-        return None
-    return attributes if type(attributes) is dict else None
+    return type_info.attributes_of(value, type_info.dict_of(type(value)))
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -270,7 +252,7 @@ def _ends(elements: Iterable[Any], last: Callable[[], Iterable[Any]] | None, cou
 
 def in_queue(value: Any) -> Iterator[Any]:
     """Elements of a SimpleQueue. Only C knows them: up to Python 3.12 as a list, later one by one."""
-    attributes = _attributes(value, _dict_of(type(value)))
+    attributes = type_info.attributes_of(value, type_info.dict_of(type(value)))
     inside = [one for one in gc.get_referents(value) if one is not attributes and not issubclass(type(one), type)]
     if sys.version_info < (3, 13):
         inside = [element for one in inside if type(one) is list for element in one]
