@@ -161,7 +161,7 @@ OTHER_LANGUAGES: Final = (
         "Generating: 12 tokens\nlibc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\nzsh: abort      python -m mlx_lm.generate --model mlx-community/Llama-3.3-70B-Instruct-4bit\n",
         "unknown|mlx|mps",
         "limit|",
-        never=("PyTorch could not", "PYTORCH_MPS"),
+        never=("PyTorch could not", "which PyTorch uses", "PYTORCH_MPS"),
     ),
     ErrorText(
         "pool of MXNet",

@@ -10,7 +10,7 @@ KINDS: Final = {
     "pytorch_bare": "PyTorch ran out of memory; the text has none of its numbers",
     "preemptive": "PyTorch refused before trying: the request exceeds the memory fraction",
     "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
-    "mps": "Metal, which PyTorch uses through MPS, could not provide memory of an Apple GPU",
+    "mps": "Metal could not provide memory of an Apple GPU (PyTorch's MPS uses Metal)",
     "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
     "hip": "a HIP call outside PyTorch's allocator ran out of memory",
     "pinned": "CUDA could not pin memory of the host",
