@@ -93,7 +93,7 @@ def _without_arguments(mine: list[Root]) -> list[Root]:
     return found[::-1]
 
 
-def _attributes(value: object, slots: dict[type, list[Any]]) -> Iterator[int]:
+def _attributes(value: Any, slots: dict[type, list[Any]]) -> Iterator[int]:
     """Yield ids of what an object of the user's class has as attributes, at most MOST_ATTRIBUTES. None of its code runs.
 
     slots   of the classes that were read before
