@@ -31,7 +31,7 @@ from serving import Serving
 from wire_senders import Rank, Sent
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "benchmarks" / "results" / "soak_2026-11-29.json"
+KEPT = ROOT / "benchmarks" / "results" / "soak_2026-11-30.json"
 PAGE = ROOT / "docs" / "attacks.md"
 BEGIN, END = "<!-- benchmarks/soak.py -->", "<!-- end of soak -->"
 EVERY_SECONDS = 2.0
@@ -158,7 +158,7 @@ def table(kept: dict[str, Any]) -> str:
     rows = ["| | server | training | goal |", "|---|---|---|---|"]
     goal = f"{kept['goal_mib_per_hour']:g}"
     server, training = kept["server"], kept["training"]
-    growth = [f"{one['growth_mib_per_hour']:.0f}" for one in (server, training)]
+    growth = [f"{round(one['growth_mib_per_hour'])}" for one in (server, training)]
     rows.append(f"| memory at the end, MiB | {server['mib']:.0f} | {training['mib']:.0f} | |")
     rows.append(f"| growth after a third of the time, MiB an hour | {growth[0]} | {growth[1]} | {goal} |")
     for name in ("descriptors", "threads"):
