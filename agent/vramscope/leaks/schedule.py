@@ -11,9 +11,9 @@ from typing import Final
 
 from vramscope.leaks.policy import POLICY
 
-MOST_SECONDS: Final = 1.0
+MOST_SECONDS: Final = 3.0
 """Seconds that scans on suspicion may take in all, besides a hundredth of the run's time."""
-RESCAN_SECONDS: Final = 0.5
+RESCAN_SECONDS: Final = 1.0
 """Seconds beside these for scans that check reported growth: no report should stand for want of time."""
 RUN_SHARE: Final = 0.01
 
