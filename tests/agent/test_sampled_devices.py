@@ -32,6 +32,7 @@ def test_a_training_before_its_first_step(
 @pytest.mark.parametrize("is_missing", [True, False])
 def test_a_training_of_a_build_for_another_device(monkeypatch: pytest.MonkeyPatch, is_missing: bool) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(module, "cuda_is_up", lambda: False)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: not is_missing)
     sampler = Sampler(interval_ms=100, clock=StepClock(), ring=Ring(100), on_devices=lambda devices: None)

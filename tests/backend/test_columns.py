@@ -146,6 +146,8 @@ def sawtooth(rows: int) -> dict[str, np.ndarray]:
         "power_milliwatts": (300_000 + rng.normal(0, 20_000, rows)).astype(np.int64),
         "process_rss_bytes": 4_000_000_000 + np.cumsum(rng.integers(-50, 55, rows)) * 4096,
         "host_used_bytes": 40_000_000_000 + np.cumsum(rng.integers(-5000, 5000, rows)) * 4096,
+        "pinned_bytes": np.full(rows, 1 << 26),
+        "pinned_in_use_bytes": rng.integers(1, 9, rows)[tick // 10 * 10] << 20,  # read once a second
     }
     of_graphs = {
         name for name in series.SAMPLES if name.startswith(("private_", "other_process_"))
