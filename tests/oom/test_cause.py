@@ -567,7 +567,7 @@ def test_a_copy_in_a_variable_is_named_where_all_fits_without_it() -> None:
     diagnosis = diagnose(beside)
     assert diagnosis.kind == "weights"
     assert diagnosis.sentence.startswith("read['model'] (train.py:9) has a copy of the model's weights, ")
-    assert diagnosis.first_aid == "Free read['model'] after its last use, or keep it on the host."
+    assert diagnosis.first_aid == "Keep read['model'] on the host, or free it where it is not used any more."
     part = diagnose(replace(beside, named_copy_bytes=70 * MIB))
     assert part.sentence.startswith("The model does not fit beside other models"), "it is not enough"
     assert "(read['model'], train.py:9)" in part.sentence

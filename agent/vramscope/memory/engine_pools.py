@@ -67,7 +67,9 @@ def engine_pool() -> EnginePool | None:
     for name, module_name, pools_of in ENGINES:
         module = sys.modules.get(module_name)
         ids = set() if module is None else {tuple(pool.id) for pool in pools_of(module)}
-        segments = [one for one in layout() or () if tuple(one["segment_pool_id"]) in ids] if ids else []
+        # Read once, and in a window of our own, too. A history of the user's gets an event where there is such an engine.
+        found = layout(marks_history=True) if ids else None
+        segments = [one for one in found or () if tuple(one["segment_pool_id"]) in ids]
         if segments:
             total = sum(one["total_size"] for one in segments)
             return EnginePool(name, total, sum(one["total_size"] for one in segments if one["is_expandable"]))
