@@ -20,11 +20,13 @@ from message_receiver import receiving
 from running import RunningServer, ServerProcess
 from server_group import Member
 from snapshot_maker import snapshot_of, two_sizes
+from uvicorn import Config
 from waiting import eventually
 from wire_maker import Agent, new_id
 
 from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
+from vramscope_server.cli.server_workers import Worker
 from vramscope_server.snapshots import ABANDONED_SECONDS
 from vramscope_server.store.database import Database
 from vramscope_server.store.shared_news import miss_news, news_since, put_news
@@ -321,6 +323,16 @@ def test_workers_listen_at_one_address_and_are_replaced(database_url: str, tmp_p
             assert http.get(f"/api/v1/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 40
     finally:
         assert server.end() == 0
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_noticed_at_once() -> None:
+    worker = Worker(Config("vramscope_server.cli.server_workers:worker_app"), [])
+    worker.start()
+    os.kill(worker.pid or 0, signal.SIGKILL)
+    began = time.monotonic()
+    assert not worker.ping(timeout=600)  # the check waits for the answer this long
+    assert time.monotonic() - began < 300
+    worker.join()
 
 
 def test_workers_need_postgresql(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

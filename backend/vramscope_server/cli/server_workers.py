@@ -14,7 +14,7 @@ from typing import Final
 
 from fastapi import FastAPI
 from uvicorn import Config
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors import Multiprocess, multiprocess
 
 from vramscope_server.app import create_app
 from vramscope_server.artifact_store.opening import open_artifacts
@@ -33,6 +33,19 @@ _ADDRESS: Final = "_VRAMSCOPE_ADDRESS"
 _PARENT: Final = "_VRAMSCOPE_PARENT"
 STARTED_SECONDS: Final = 60
 """Time for a process to start, and to answer that it is alive."""
+
+
+class Worker(multiprocess.Process):
+    """A server process whose death ends a health check at once.
+
+    uvicorn's own keeps the worker's end of the pipe open. If a worker died after it was asked and before it answered, that check
+    waited until its time was over, and nobody replaced the worker meanwhile.
+    """
+
+    def start(self) -> None:
+        """Start the process, which has its end of the pipe by then."""
+        super().start()
+        self.child_conn.close()
 
 
 def prepare(settings: Settings) -> tuple[str, str | None]:
@@ -65,6 +78,7 @@ def run_workers(
     for name, value in given.items():
         os.environ[f"VRAMSCOPE_{name.upper()}"] = str(value)
     os.environ |= {_ADDRESS: address, _PARENT: str(os.getpid())}
+    multiprocess.Process = Worker  # type: ignore[misc]  # the name by which uvicorn makes its workers
     Multiprocess(config, sockets=[listening]).run()
 
 
