@@ -77,9 +77,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (config.getoption("fast") and selection.is_in_a_left_out_file(collection_path)) or None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the tier and the sample; slow tests only where ``-m`` names them.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Select the tier and the sample; slow tests only where ``-m`` names them. Then order them.
 
     Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card.
     """
@@ -96,6 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
+    yield  # folders mark their tests
     if hasattr(config, "workerinput"):
         # Whole groups first, and of them the browsers', which are the longest; what goes test by test then fills all workers
         # to the end.
