@@ -62,8 +62,8 @@ SLOW_CORPORA = {"outside": 0.5}
 SLOW_TESTS_SECONDS = 400.0
 """Time that all slow tests of the sample may take together, as ``slow_tests.json`` has it.
 
-The environment variable of this name overrides it; ``inf`` runs them all. Three workers on two cores then run the sample in ten and a
-half minutes. A higher value tests more in each run, a lower one ends earlier.
+The environment variable of this name overrides it; ``inf`` runs them all. With this value the tests take ten and a half minutes on
+two cores. A higher value tests more in each run, a lower one ends earlier.
 """
 SLOW_TESTS = Path(__file__).with_name("slow_tests.json")
 
