@@ -360,7 +360,7 @@ class LeakDetector:
         arguments: Storages | None = None,
     ) -> None:
         """Scan once. ``judging``: False where other scans are too near to show growth; ``arguments``: of the next call."""
-        if self._cuda.is_initialized() and self._cuda.is_current_stream_capturing():
+        if self._clock.others_train or (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing()):
             return
         newest = list(self._ages.boundaries)[-POLICY.recent_steps :]
         operations = max((after - before for before, after in pairwise(newest)), default=0)

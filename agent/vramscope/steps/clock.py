@@ -98,8 +98,8 @@ class StepClock(StepPublisher):
         self.find_devices: Callable[[], None] | None = None
         """Called at readings while no device is watched, so that the first step with CUDA is exact. Costs 0.3 µs."""
         self._devices: tuple[int, ...] = ()
-        self.thread: int | None = None
-        """Identifier of the training thread; None until it is known."""
+        self.thread: int | None = None  # identifier of the training thread; None until it is known
+        self.others_train = False  # whether another thread trains too: no tensors are searched then
         self._intervals: list[PhaseInterval] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
@@ -248,7 +248,8 @@ class StepClock(StepPublisher):
         elif divided and self._boundary is not None and self._boundary[0] < len(intervals):
             intervals = self._end_first_part(intervals, *self._boundary)
         self._boundary = None
-        breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
+        source = None if self.others_train else self.breakdown
+        breakdown = source.end_step(intervals, self._devices) if source is not None else None
         self.step += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.

@@ -242,6 +242,8 @@ class TechniqueDetector(StepListener):
 
     @plainly
     def _observe(self) -> None:
+        if self._clock.others_train:
+            return
         optimizers = self._optimizers()
         parameters = _trained_parameters(optimizers)
         self.reads_graphs = True

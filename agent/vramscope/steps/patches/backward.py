@@ -75,6 +75,8 @@ class BackwardPatch:
         if clock.step == 0:
             hooks.in_first_step_backward(given)
         if get_ident() != clock.thread and not clock.is_training_thread():
+            # Another thread trains. While PyTorch writes gradients and graphs there, whoever reads them may crash the process.
+            clock.others_train = True
             return
         if graphs is not None:
             place = retain_graph_at
