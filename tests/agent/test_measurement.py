@@ -70,6 +70,7 @@ def test_the_users_own_counters_read_as_without_it(emulated_gpu: None) -> None:
 
 def test_an_agents_interval_keeps_its_peak(emulated_gpu: None) -> None:
     """What the agent reads at the end of a phase is the same, whether something was measured within it or not."""
+    torch.cuda.init()  # it may be the first test of its process
     counter = share_peak_counters().watch(0)
     counter.cut()
     start = torch.cuda.memory_allocated()
@@ -86,6 +87,7 @@ def test_an_agents_interval_keeps_its_peak(emulated_gpu: None) -> None:
 
 
 def test_a_cut_of_the_agent_within_a_block_loses_nothing(emulated_gpu: None) -> None:
+    torch.cuda.init()  # it may be the first test of its process
     counter = share_peak_counters().watch(0)
     with vramscope.measure() as m:
         high = megabytes(90)
