@@ -68,3 +68,17 @@ def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -
         values = list(missing_event_notes(read))
         assert values == [] if words is None else len(values) == 1 and words in values[0], (words, values)
     assert int(reserved_after(read)[0]) == -2 * MIB, "wrong by as much as the words say"
+
+
+def test_an_overlap_that_ends_inside_one_microsecond_is_left_out_whole() -> None:
+    """Its last events have the time of the newest one: they are repeats because those before them are."""
+    snapshot = plain()
+    (trace,) = snapshot["device_traces"]
+    life = [event(action, size=1000) for action in ("alloc", "free_requested", "free_completed")]
+    for one in life:
+        one.update(addr=trace[1]["addr"] + MIB, time_us=trace[-1]["time_us"] + 5)
+    trace += life
+    overlap = {**snapshot, "device_traces": [trace + trace[3:]]}
+    assert read_object(overlap).notes == [f"a duplicate event: left out ({number_format.times(len(trace) - 3)})"]
+    again = {**snapshot, "device_traces": [trace + life]}
+    assert read_object(again).notes == [], "alone, they are a second allocation"

@@ -17,7 +17,8 @@ _MAX_SAME_TIME: Final = 1000
 def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: Any, stack: Any) -> Any:
     """Whether each event certainly repeats another one. About 5 ns per event.
 
-    It equals an earlier event in all columns, and is out of order in time; or it is in the same microsecond, and nothing else
+    It equals an earlier event in all columns, and one of three is true. It is out of order in time. Or the event before it is
+    such a repeat, and the event after that one's original is this one's. Or it is in the same microsecond, and nothing else
     happened at its address in between, because nothing is allocated or freed twice in a row. Without times nothing is certain.
     """
     frees = False  # without recorded frees, an address may be allocated again
@@ -25,22 +26,28 @@ def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: 
         frees = frees or (action[event] > ALLOC and action[event] <= FREE_COMPLETED)
     found = np.zeros(len(action), np.bool_)
     ordered, count = np.empty(len(action), np.int64), 0  # events in the order of time
+    original = -2  # place in ``ordered`` of the event that the event before this one repeats
     for event in range(len(action)):
         now = time[event]
         if now < 0:
+            original = -2
             continue
         newest = time[ordered[count - 1]] if count else np.int64(-1)
         late = now < newest
-        if late or (action[event] <= SEGMENT_UNMAP and (frees or action[event] != ALLOC)):
+        following = original + 1
+        original = -2
+        if 0 <= following < count and time[ordered[following]] == now:
+            if _equal(action, address, size, stream, pool, stack, ordered[following], event):
+                found[event] = True
+                original = following
+        if not found[event] and (late or (action[event] <= SEGMENT_UNMAP and (frees or action[event] != ALLOC))):
             at = (_as_old(time, ordered, count, now) if late else count) - 1
             last = max(at - _MAX_SAME_TIME, -1)
             while at > last and time[ordered[at]] == now:
-                other = ordered[at]
-                if address[other] == address[event]:
-                    found[event] = (
-                        action[other] == action[event] and size[other] == size[event] and stream[other] == stream[event]
-                        and pool[other] == pool[event] and stack[other] == stack[event]
-                    )  # fmt: skip
+                if address[ordered[at]] == address[event]:
+                    found[event] = _equal(action, address, size, stream, pool, stack, ordered[at], event)
+                    if found[event] and late:
+                        original = at
                     if found[event] or not late:
                         break
                 at -= 1
@@ -48,6 +55,15 @@ def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: 
             ordered[count] = event
             count += 1
     return found
+
+
+@inner
+def _equal(action: Any, address: Any, size: Any, stream: Any, pool: Any, stack: Any, one: int, other: int) -> Any:
+    """Whether two events of the same time are equal in all other columns."""
+    return (
+        action[one] == action[other] and address[one] == address[other] and size[one] == size[other]
+        and stream[one] == stream[other] and pool[one] == pool[other] and stack[one] == stack[other]
+    )  # fmt: skip
 
 
 @inner
