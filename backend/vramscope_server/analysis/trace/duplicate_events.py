@@ -34,12 +34,10 @@ def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: 
             continue
         newest = time[ordered[count - 1]] if count else np.int64(-1)
         late = now < newest
-        following = original + 1
-        original = -2
-        if 0 <= following < count and time[ordered[following]] == now:
-            if _equal(action, address, size, stream, pool, stack, ordered[following], event):
-                found[event] = True
-                original = following
+        following, original = original + 1, -2
+        if 0 <= following < count and _equal(action, address, size, stream, pool, stack, ordered[following], event):
+            found[event] = time[ordered[following]] == now
+            original = following if found[event] else -2
         if not found[event] and (late or (action[event] <= SEGMENT_UNMAP and (frees or action[event] != ALLOC))):
             at = (_as_old(time, ordered, count, now) if late else count) - 1
             last = max(at - _MAX_SAME_TIME, -1)
