@@ -283,7 +283,7 @@ class SessionParts:
     @property
     def dropped_samples(self) -> int:
         """Rows that were dropped: in the ring, in the spool, or between the training and the sampler."""
-        return self._sender.dropped_rows + self._clock.lost_steps
+        return self._sender.dropped_rows + self._clock.finished.lost
 
     def before_fork(self) -> None:
         """End what a forked child must not continue."""

@@ -36,7 +36,7 @@ def test_each_update_of_bare_weights_ends_a_step(clears: str) -> None:
         hooks.end_last_step_by_hand()
     finally:
         hooks.remove()
-    assert [step.micro_steps for step in clock.take()] == [1, 1, 1, 1]
+    assert [step.micro_steps for step in clock.finished.take()] == [1, 1, 1, 1]
 
 
 def steps_of(train: Callable[[torch.Tensor, torch.Tensor], None]) -> list[int]:
@@ -52,7 +52,7 @@ def steps_of(train: Callable[[torch.Tensor, torch.Tensor], None]) -> list[int]:
         hooks.end_last_step_by_hand()
     finally:
         hooks.remove()
-    return [step.micro_steps for step in clock.take()]
+    return [step.micro_steps for step in clock.finished.take()]
 
 
 def update(*weights: torch.Tensor) -> None:

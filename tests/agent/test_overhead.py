@@ -24,7 +24,7 @@ def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000, scan_n
         own = left_on_ns + (cost_ns if watched else 0) + (scan_ns if number % 50 == 0 else 0)
         at[0] += int(10_000_000 * slowed * random.gauss(1, 0.03)) + own
         clock.end_step()
-        clock.take()
+        clock.finished.take()
         meter.add(StepRecord(number, at[0], [], 1, watched, own, (), None))
     return meter.message(0.0)
 
@@ -45,7 +45,7 @@ def test_a_typical_time_that_was_too_low_is_learned_again() -> None:
         own = 5_000 if number <= 100 or not watched else 400_000
         end_ns += 10_000_000 + own
         clock.end_step()
-        clock.take()
+        clock.finished.take()
         meter.add(StepRecord(number, end_ns, [], 1, watched, own, (), None))
     assert meter.message(0.0).fraction == pytest.approx(0.04, abs=0.005)
 

@@ -68,7 +68,7 @@ def test_a_record_covers_each_group_and_no_step_is_missing(training) -> None:
     for _ in range(2000):
         training.step()
     training.clock.end_plain_steps()
-    records = training.clock.take()
+    records = training.clock.finished.take()
     assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
     assert all(later.number - later.steps == earlier.number for earlier, later in itertools.pairwise(records))
     assert {record.steps for record in records if not record.watched} >= {MOST_IN_GROUP}
@@ -83,7 +83,7 @@ def test_without_phases_there_are_groups_too(monkeypatch) -> None:
         for _ in range(2000):
             training.step()
         training.clock.end_plain_steps()
-        records = training.clock.take()
+        records = training.clock.finished.take()
     finally:
         training.hooks.remove()
     assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
@@ -137,7 +137,7 @@ def test_the_leak_detector_learns_of_each_plain_step(training) -> None:
         training.step()
     training.step()
     training.model.train()  # ends the plain steps
-    plain = sum(record.steps - 1 for record in training.clock.take() if not record.watched)
+    plain = sum(record.steps - 1 for record in training.clock.finished.take() if not record.watched)
     assert len(retention.numbers) >= plain > 0
     assert retention.numbers == sorted(set(retention.numbers)), "autograd's numbers rise from step to step"
 
@@ -151,10 +151,10 @@ def test_an_evaluation_is_seen(training) -> None:
         training.model(torch.ones(2, 4))
     assert training.clock.phase == EVAL
     training.model.train()
-    (group,) = training.clock.take()[-1:]
+    (group,) = training.clock.finished.take()[-1:]
     assert group.steps == 5 and not group.watched, "the group ends where the evaluation begins"
     training.step()
-    (detailed,) = training.clock.take()
+    (detailed,) = training.clock.finished.take()
     assert detailed.steps == 1 and detailed.watched and detailed.micro_steps == 1
     assert EVAL in [interval.phase for interval in detailed.intervals]
 
@@ -163,16 +163,16 @@ def test_an_interruption_within_a_step_leaves_the_step_to_its_group(training) ->
     """As where a teacher is switched to eval() after the forward pass: which peak was before it is not known."""
     training.until_plain()
     training.step()
-    training.clock.take()
+    training.clock.finished.take()
     loss = training.model(torch.ones(2, 4)).sum()
     training.model.train()
-    assert not training.hooks.plain.are_running and not training.clock.take()
+    assert not training.hooks.plain.are_running and not training.clock.finished.take()
     loss.backward()
     training.optimizer.step()
-    (group,) = training.clock.take()
+    (group,) = training.clock.finished.take()
     assert group.steps == 2 and len(group.intervals) == 1 and not group.watched
     training.step()
-    assert training.clock.take()[0].watched
+    assert training.clock.finished.take()[0].watched
 
 
 def test_a_new_pass_over_a_loader_brings_the_hooks_back(training) -> None:
@@ -194,7 +194,7 @@ def test_the_step_of_another_optimizer_brings_the_hooks_back(training) -> None:
     assert other in training.hooks.optimizers
     assert training.clock.step == steps, "the leader's steps are the training's"
     training.step()
-    assert training.clock.take()[-1].number == steps + 1
+    assert training.clock.finished.take()[-1].number == steps + 1
 
 
 @pytest.mark.parametrize("critic_steps", [1, 5], ids=["each step", "every fifth"])
@@ -211,7 +211,7 @@ def test_steps_of_two_optimizers_in_turn_are_plain(training, critic_steps: int) 
     for number in range(2000):
         one_step(number)
     training.clock.end_plain_steps()
-    records = training.clock.take()
+    records = training.clock.finished.take()
     assert training.clock.step == 2000 == records[-1].number == sum(record.steps for record in records)
     assert {record.steps for record in records if not record.watched} >= {MOST_IN_GROUP}
     assert sum(record.watched for record in records) < 400
@@ -245,31 +245,31 @@ def test_the_last_group_is_recorded_without_what_came_after_it(training) -> None
     with torch.no_grad():
         training.model(torch.ones(2, 4))
     training.clock.end_plain_steps()
-    group = training.clock.take()[-1]
+    group = training.clock.finished.take()[-1]
     assert (group.number, group.steps) == (training.clock.step, 7)
     assert training.clock.phase == EVAL
     training.clock.end_plain_steps()
-    assert not training.clock.take()
+    assert not training.clock.finished.take()
 
 
 def test_a_group_without_an_interruption_is_recorded_at_the_end(training) -> None:
     training.until_plain()
     training.step()
-    training.clock.take()
+    training.clock.finished.take()
     training.clock.end_plain_steps()
-    (group,) = training.clock.take()
+    (group,) = training.clock.finished.take()
     assert (group.number, group.steps) == (training.clock.step, 1)
 
 
 def test_a_step_that_the_user_ends_closes_the_group(training) -> None:
     training.until_plain()
     training.step()
-    training.clock.take()
+    training.clock.finished.take()
     training.clock.end_step()
-    (group,) = training.clock.take()
+    (group,) = training.clock.finished.take()
     assert group.steps == 2
     training.step()
-    assert training.clock.take() or training.hooks.plain.are_running
+    assert training.clock.finished.take() or training.hooks.plain.are_running
 
 
 def test_functions_are_restored_when_the_session_ends_in_plain_steps(training) -> None:
@@ -280,7 +280,7 @@ def test_functions_are_restored_when_the_session_ends_in_plain_steps(training) -
     assert not is_watched(DataLoader.__iter__)
     another = Training()
     another.step()
-    assert another.clock.take()[0].micro_steps == 1, "the next session's hooks are not paused"
+    assert another.clock.finished.take()[0].micro_steps == 1, "the next session's hooks are not paused"
     another.hooks.remove()
 
 
@@ -290,7 +290,7 @@ def test_without_budget_for_it_every_step_is_detailed(monkeypatch) -> None:
     for _ in range(600):
         training.step()
     training.hooks.remove()
-    assert all(record.steps == 1 and record.micro_steps == 1 for record in training.clock.take())
+    assert all(record.steps == 1 and record.micro_steps == 1 for record in training.clock.finished.take())
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_a_compiled_model_is_not_compiled_again(training, no_collections) -> Non
     before = dict(torch._dynamo.utils.counters["frames"]), dict(torch._dynamo.utils.counters["stats"])
     for _ in range(500):
         step()
-    assert any(record.steps > 1 for record in training.clock.take())
+    assert any(record.steps > 1 for record in training.clock.finished.take())
     assert (dict(torch._dynamo.utils.counters["frames"]), dict(torch._dynamo.utils.counters["stats"])) == before
 
 
@@ -346,7 +346,7 @@ LEAK = textwrap.dedent(
         growing = [leak for leak in scans[-1].leaks if leak.kind == "growing"] if scans else []
         if growing:
             break
-    groups = sum(record.steps > 1 for record in clock.take())
+    groups = sum(record.steps > 1 for record in clock.finished.take())
     print(json.dumps([groups, [[leak.holder, leak.count] for leak in growing], len(kept)]))
     """
 )

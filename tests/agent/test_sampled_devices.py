@@ -55,6 +55,6 @@ def test_later_on_finished_steps_are_carried_less_often_and_none_is_left(monkeyp
         clock.end_step()
         sampler._tick()
     assert carried == [1], "the others wait"
-    assert [step.number for step in clock.untaken()] == [2, 3]
+    assert [step.number for step in clock.finished.untaken()] == [2, 3]
     sampler.stop()
     assert carried == [1, 2, 3]

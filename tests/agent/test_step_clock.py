@@ -85,7 +85,7 @@ def test_a_plain_loop_has_data_forward_backward_and_optimizer_in_that_order(cloc
     hooks.install([model])
     train_once(model, optimizer)
     train_once(model, optimizer)
-    first, second = clock.take()
+    first, second = clock.finished.take()
     assert phases_of(first) == ["other", "forward", "backward", "optimizer"]
     assert phases_of(second) == ["data", "forward", "backward", "optimizer"]
     assert (first.number, second.number) == (1, 2)
@@ -106,7 +106,7 @@ def test_what_is_done_between_backward_and_optimizer_is_neither(clock, hooks) ->
             something_else_runs()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    first, second = clock.take()
+    first, second = clock.finished.take()
     assert phases_of(first)[-3:] == ["forward", "backward", "optimizer"]
     assert phases_of(second) == ["data", "forward", "backward", "other", "optimizer"]
     assert second.intervals[2].end_ns == backward_over, "it ended when it returned"
@@ -125,7 +125,7 @@ def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks.install([model])
     train_once(model, optimizer, micro_steps=4)
-    (step,) = clock.take()
+    (step,) = clock.finished.take()
     assert step.micro_steps == 4
     assert phases_of(step).count("forward") == 4
     row = step_row(step, 1, series.CPU)
@@ -140,7 +140,7 @@ def test_what_the_agent_takes_is_no_part_of_the_phase_that_it_falls_into(clock, 
     train_once(model, optimizer)
     clock.timed(something_else_runs)
     train_once(model, optimizer)
-    row = step_row(clock.take()[1], 1, series.CPU)
+    row = step_row(clock.finished.take()[1], 1, series.CPU)
     assert row["agent_ns"] >= 1_000_000
     assert row["data_ns"] < 100_000
     phases = sum(value for name, value in row.items() if name.removesuffix("_ns") in series.PHASES)
@@ -157,7 +157,7 @@ def test_a_gan_with_two_optimizers_makes_one_step_an_iteration(clock, hooks) -> 
         critic(generator(torch.randn(4, 8))).sum().backward()
         optimizers[1].step()
     assert clock.step == 5
-    assert [step.micro_steps for step in clock.take()][1:] == [2] * 4
+    assert [step.micro_steps for step in clock.finished.take()][1:] == [2] * 4
 
 
 def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
@@ -184,7 +184,7 @@ def test_of_models_that_are_trained_one_after_the_other_and_kept_each_steps(cloc
         for _ in range(12):
             model(torch.ones(4, 2)).sum().backward()
             kept[-1].step()
-    records = clock.take()
+    records = clock.finished.take()
     assert [step.number for step in records] == list(range(1, 4 * 12 + 1)) and clock.step == 4 * 12
     assert {step.micro_steps for step in records} == {1}
     watched = [phases_of(step) for step in records[1:] if step.watched]
@@ -269,7 +269,7 @@ def test_forward_passes_of_a_models_copy_are_detected(clock, hooks) -> None:
     def step(model, optimizer) -> list[int]:
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
-        return [interval.phase for interval in clock.take()[-1].intervals]
+        return [interval.phase for interval in clock.finished.take()[-1].intervals]
 
     for _ in range(3):
         model = copy.deepcopy(base)
@@ -307,7 +307,7 @@ def test_a_step_without_an_optimizer_ends_with_its_update(clock, hooks, how: str
             loss.backward()
         update_by_hand(model, how)
     hooks.end_last_step_by_hand()
-    assert [step.micro_steps for step in clock.take()] == [2, 2, 2]
+    assert [step.micro_steps for step in clock.finished.take()] == [2, 2, 2]
 
 
 def test_sparse_gradients_end_steps_too(clock, hooks) -> None:
@@ -320,7 +320,7 @@ def test_sparse_gradients_end_steps_too(clock, hooks) -> None:
         with torch.no_grad():
             model.weight.add_(model.weight.grad, alpha=-0.1)
     hooks.end_last_step_by_hand()
-    assert [step.micro_steps for step in clock.take()] == [1, 1, 1]
+    assert [step.micro_steps for step in clock.finished.take()] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -336,7 +336,7 @@ def test_recomputation_ends_no_step_by_hand(clock, hooks, reentrant: bool) -> No
         update_by_hand(model, "weight")
         model.zero_grad()
     hooks.end_last_step_by_hand()
-    assert [step.micro_steps for step in clock.take()] == [2, 2]
+    assert [step.micro_steps for step in clock.finished.take()] == [2, 2]
 
 
 def test_gradients_that_are_dropped_end_no_step_where_there_is_an_optimizer(clock, hooks) -> None:
@@ -349,7 +349,7 @@ def test_gradients_that_are_dropped_end_no_step_where_there_is_an_optimizer(cloc
         if not skipped:
             optimizer.step()
         optimizer.zero_grad()
-    assert [step.micro_steps for step in clock.take()] == [3]
+    assert [step.micro_steps for step in clock.finished.take()] == [3]
 
 
 @pytest.mark.parametrize(("kind", "first"), [(torch.optim.AdamW, 4), (torch.optim.SGD, 1)])
@@ -371,7 +371,7 @@ def test_steps_continue_where_the_optimizers_state_was_saved(clock, hooks, kind,
     other = nn.Linear(8, 2)
     train_once(other, torch.optim.AdamW(other.parameters()))
     train_once(model, optimizer)
-    assert [step.number for step in clock.take()] == [first, first + 1]
+    assert [step.number for step in clock.finished.take()] == [first, first + 1]
 
 
 class ActorCritic(nn.Module):
@@ -394,7 +394,7 @@ def test_forward_passes_of_parts_that_a_method_calls_are_detected(clock, hooks) 
             model.act(torch.randn(4, 8))
         model.act(torch.randn(16, 8)).backward()
         optimizer.step()
-    _, second, third = map(phases_of, clock.take())
+    _, second, third = map(phases_of, clock.finished.take())
     assert second == ["data", "forward", "backward", "optimizer"], "all that built the graph counts as forward"
     assert third == ["data", "eval", "forward", "backward", "optimizer"]
     assert clock.batch.rows == 16
@@ -415,7 +415,7 @@ def test_a_part_within_a_call_of_its_model_begins_nothing(clock, hooks) -> None:
     for _ in range(3):
         step(lambda: model[3](torch.randn(32, 2)))
     step(lambda: model(torch.randn(8, 8)))
-    assert phases_of(clock.take()[-1]) == ["data", "forward", "backward", "optimizer"]
+    assert phases_of(clock.finished.take()[-1]) == ["data", "forward", "backward", "optimizer"]
     assert clock.batch.rows == 8
 
 
@@ -426,7 +426,7 @@ def test_what_builds_a_graph_without_a_module_is_the_forward(clock, hooks) -> No
     for _ in range(2):
         (torch.randn(4, 8) @ weight).sum().backward()
         optimizer.step()
-    assert [phases_of(step) for step in clock.take()] == [["forward", "backward", "optimizer"]] * 2
+    assert [phases_of(step) for step in clock.finished.take()] == [["forward", "backward", "optimizer"]] * 2
 
 
 def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
@@ -437,7 +437,7 @@ def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
     with torch.no_grad():
         model(torch.randn(4, 8))
     train_once(model, optimizer)
-    assert phases_of(clock.take()[1]) == ["data", "eval", "forward", "backward", "optimizer"]
+    assert phases_of(clock.finished.take()[1]) == ["data", "eval", "forward", "backward", "optimizer"]
 
 
 def test_a_teacher_in_the_midst_of_a_step_belongs_to_the_step(clock, hooks) -> None:
@@ -450,7 +450,7 @@ def test_a_teacher_in_the_midst_of_a_step_belongs_to_the_step(clock, hooks) -> N
         target = teacher(x)
     (out - target).square().sum().backward()
     optimizer.step()
-    assert "eval" not in phases_of(clock.take()[0])
+    assert "eval" not in phases_of(clock.finished.take()[0])
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -463,7 +463,7 @@ def test_recomputation_by_checkpointing_is_no_second_forward(clock, hooks, reent
     x = torch.randn(4, 8, requires_grad=True)
     checkpoint(model, x, use_reentrant=reentrant).sum().backward()
     optimizer.step()
-    (step,) = clock.take()
+    (step,) = clock.finished.take()
     assert step.micro_steps == 1
     assert phases_of(step)[-2:] == ["backward", "optimizer"]
     assert phases_of(step).count("forward") <= 1
@@ -482,7 +482,7 @@ def test_a_closure_marks_its_own_forward_and_backward(clock, hooks) -> None:
         return loss
 
     optimizer.step(closure)
-    (step,) = clock.take()
+    (step,) = clock.finished.take()
     assert phases_of(step) == ["other", *["forward", "backward", "optimizer"] * 2], (
         "its history is the optimizer's work"
     )
@@ -498,7 +498,7 @@ def test_loading_between_micro_steps_is_data_and_not_backward(clock, hooks) -> N
         model(batch).sum().backward()
         if number % 2:
             optimizer.step()
-    second = clock.take()[1]
+    second = clock.finished.take()[1]
     assert phases_of(second) == ["data", "forward", "backward", "data", "forward", "backward", "optimizer"]
 
 
@@ -508,7 +508,7 @@ def test_a_model_made_before_attach_is_found_without_being_named(clock, hooks) -
     hooks.install()
     hooks.models.find()
     train_once(model, optimizer)
-    assert "forward" in phases_of(clock.take()[0])
+    assert "forward" in phases_of(clock.finished.take()[0])
     assert model in hooks.roots and model[0] not in hooks.roots
 
 
@@ -598,7 +598,7 @@ def test_a_thread_that_only_loads_is_not_the_one_that_trains(clock, hooks) -> No
         clock_ahead[0] += 60_000_000_000
         prefetch()
         optimizer.step()
-    assert [step.number for step in clock.take()] == [1, 2, 3]
+    assert [step.number for step in clock.finished.take()] == [1, 2, 3]
     assert clock.thread == threading.get_ident()
 
 
@@ -608,7 +608,7 @@ def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
     for _ in range(20_000):
         at[0] += 1_000_000
         clock.end_step()
-    steps = clock.take()
+    steps = clock.finished.take()
     assert all(step.watched for step in steps[:WARM_UP_STEPS])
     calm = [step.number for step in steps if not step.watched]
     starts = [number for number in calm if number - 1 not in calm]
@@ -632,7 +632,7 @@ def test_in_every_step_phases_are_read_whatever_that_takes() -> None:
     for _ in range(500):
         clock.enter(FORWARD)
         clock.end_step()
-    assert all(step.watched for step in clock.take())
+    assert all(step.watched for step in clock.finished.take())
 
 
 @pytest.mark.parametrize("look_every", [10**9, 400])
@@ -662,7 +662,7 @@ def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_
             at[0] += 15_000
             clock.enter(phase)
         clock.end_step()
-    watched = sum(step.watched for step in clock.take()[1000:]) / (steps - 1000)
+    watched = sum(step.watched for step in clock.finished.take()[1000:]) / (steps - 1000)
     assert 0.01 < watched < 0.1
     assert (len(looked) > 2) == (look_every < steps), "looks fell into steps that were left alone"
 
@@ -709,7 +709,7 @@ class TestTheModelIsTheUsers:
         hooks.on_first_step = hooks.models.find_if_unheard
         for _ in range(3):
             train_once(compiled, optimizer)
-        assert "forward" in phases_of(clock.take()[2])
+        assert "forward" in phases_of(clock.finished.take()[2])
 
     def test_nothing_is_kept_alive(self, clock, hooks) -> None:
         model = nn.Linear(8, 2)

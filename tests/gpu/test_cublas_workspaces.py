@@ -232,7 +232,7 @@ def test_a_training_knows_its_workspaces_from_the_first_step_on() -> None:
             truth.append(now())
             optimizer.zero_grad()
         rows = []
-        for step, workspaces_bytes in zip(clock.take(), truth):
+        for step, workspaces_bytes in zip(clock.finished.take(), truth):
             end, peak = step.breakdown[0]
             highest = max(one.cuts[0].peak_allocated_bytes for one in step.intervals)
             rows.append([workspaces_bytes, end._asdict(), peak._asdict(), step.intervals[-1].cuts[0].allocated_bytes, highest])

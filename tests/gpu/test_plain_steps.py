@@ -54,7 +54,7 @@ LOOP = textwrap.dedent(
             torch.cuda.reset_peak_memory_stats()
     if watched:
         clock.end_plain_steps()
-        for record in clock.take():
+        for record in clock.finished.take():
             row = step_row(record, 1, 0)
             first = row.get("first_step", row["step"])
             peaks.append([first, row["step"], row["peak_allocated_bytes"], row["peak_reserved_bytes"], row["watched"]])

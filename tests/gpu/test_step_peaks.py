@@ -55,7 +55,7 @@ LOOP = textwrap.dedent(
     if watched:
         # The zero_grad after a step belongs to the next one here, and to this one in the loop alone: peaks do not differ,
         # because it only frees.
-        for step in clock.take():
+        for step in clock.finished.take():
             row = step_row(step, 1, 0)
             peaks.append([row["peak_allocated_bytes"], row["peak_reserved_bytes"]])
     print(json.dumps(peaks))
@@ -133,7 +133,7 @@ def test_what_a_step_ends_with_is_counted_to_the_byte(training) -> None:
     for _ in range(3):
         model(torch.empty(2048, 512, device="cuda")).sum().backward()
         optimizer.step()
-    at_end, _ = clock.take()[-1].breakdown[0]
+    at_end, _ = clock.finished.take()[-1].breakdown[0]
     assert at_end.parameters == rounded(model.parameters())
     assert at_end.gradients == rounded(p.grad for p in model.parameters())
     assert at_end.buffers == rounded(model.buffers())
@@ -225,7 +225,7 @@ def of_varying_length(training, budget, watched) -> list:
         clock.watched = watched(clock.step)
         optimizer.zero_grad()
     del kept
-    return [(step, *step.breakdown[0]) for step in clock.take()]
+    return [(step, *step.breakdown[0]) for step in clock.finished.take()]
 
 
 def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
@@ -265,7 +265,7 @@ def test_a_split_is_not_carried_past_a_change_of_what_is_counted(training) -> No
             model[0].requires_grad_(False)  # (its gradient is gone, and its state stays)
         model(torch.empty(100 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
-    ends = [step.breakdown[0][0] for step in clock.take()]
+    ends = [step.breakdown[0][0] for step in clock.finished.take()]
     assert all(series.UNKNOWN not in end for end in ends[21:25])
     assert all(set(end) == {series.UNKNOWN} for end in ends[25:])
 
@@ -290,7 +290,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: 
         optimizer.step()
         clock.watched = clock.step < 20
         clock.is_control_step = calm and not clock.watched
-    known = [series.UNKNOWN not in step.breakdown[0][1] for step in clock.take()[21:]]
+    known = [series.UNKNOWN not in step.breakdown[0][1] for step in clock.finished.take()[21:]]
     assert known == [step != 25 for step in range(21, 30)]
 
 
@@ -313,7 +313,7 @@ def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_al
         optimizer.step()
         clock.watched = clock.step < 20
         clock.is_control_step = not clock.watched
-    assert all(series.UNKNOWN not in step.breakdown[0][1] for step in clock.take()[21:])
+    assert all(series.UNKNOWN not in step.breakdown[0][1] for step in clock.finished.take()[21:])
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:
@@ -325,7 +325,7 @@ def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(tra
         model(torch.empty(2048, 512, device="cuda")).sum().backward()
         optimizer.step()
     known = 0
-    for step in clock.take()[2:]:
+    for step in clock.finished.take()[2:]:
         at_end, at_peak = step.breakdown[0]
         if series.UNKNOWN not in at_end:
             assert sum(at_end) == step.intervals[-1].cuts[0].allocated_bytes
@@ -344,7 +344,7 @@ def test_gradients_at_the_peak_are_those_that_were_made_by_then(training) -> Non
         optimizer.zero_grad()
         model(torch.empty(8192, 512, device="cuda")).sum().backward()
         optimizer.step()
-    step = clock.take()[-1]
+    step = clock.finished.take()[-1]
     _, at_peak = step.breakdown[0]
     one_layer = rounded(model[0].parameters())
     layer_output = 8192 * 512 * 4
@@ -362,7 +362,7 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
             model(torch.empty(1024, 512, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    _, at_peak = clock.take()[-1].breakdown[0]
+    _, at_peak = clock.finished.take()[-1].breakdown[0]
     if at_peak.gradients != series.UNKNOWN:
         assert at_peak.gradients <= rounded(model.parameters())
         assert at_peak.gradients > 0
@@ -385,7 +385,7 @@ def test_a_forward_peak_has_the_gradients_of_the_micro_steps_before_it(training)
         optimizer.step()
         optimizer.zero_grad()
     assert truth[-1] > 0
-    split = [record.breakdown[0][1] for record in clock.take()]
+    split = [record.breakdown[0][1] for record in clock.finished.take()]
     known = [one.gradients for one in split if one.gradients != series.UNKNOWN]
     assert known and all(one == truth[-1] for one in known)
 
@@ -414,7 +414,7 @@ def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_buc
             hook.remove()
         optimizer.step()
         optimizer.zero_grad()
-    _, at_peak = clock.take()[-1].breakdown[0]
+    _, at_peak = clock.finished.take()[-1].breakdown[0]
     assert at_peak.activations == 64 << 20
     assert at_peak.gradients == rounded([bucket])
     # What cuBLAS works in, and what tests before this one left: all that exists beside the copies and does not belong to the model.
@@ -433,7 +433,7 @@ def test_what_foreach_makes_in_the_optimizer_are_temporaries(wide_training) -> N
         model(torch.empty(4, 2048, device="cuda")).sum().backward()
         rest.append(torch.cuda.memory_allocated())
         optimizer.step()
-    first, *_, last = (step.breakdown[0][1] for step in clock.take())
+    first, *_, last = (step.breakdown[0][1] for step in clock.finished.take())
     state = rounded(v for s in optimizer.state.values() for v in s.values())
     weights = rounded(model.parameters())
     for at_peak, begin, new in ((first, rest[0], state), (last, rest[-1], 0)):
@@ -456,7 +456,7 @@ def test_the_state_of_an_optimizer_from_before_attach_is_no_temporary(wide_train
     stranger.zero_grad()
     model(torch.empty(4, 2048, device="cuda")).sum().backward()
     stranger.step()
-    _, at_peak = clock.take()[-1].breakdown[0]
+    _, at_peak = clock.finished.take()[-1].breakdown[0]
     weights = rounded(model.parameters())
     assert at_peak.optimizer == rounded(v for s in stranger.state.values() for v in s.values())
     assert 0 < at_peak.activations <= 2 * weights

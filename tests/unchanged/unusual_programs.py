@@ -670,6 +670,33 @@ for step in range(30):
 show_state(model, optimizer)
 """
 
+THREADS = """
+import threading
+
+def work(seed, results):
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Linear(8, 4)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(50):
+        loss = model(torch.randn(4, 8, generator=generator)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    results[seed] = digest([*model.parameters()])
+
+attach()
+results = {}
+threads = [threading.Thread(target=work, args=(seed, results)) for seed in range(3)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(sorted(results.items()))
+"""
+
 INFERENCE = """
 model = Model().cuda()
 optimizer = torch.optim.AdamW(model.parameters())
@@ -758,6 +785,7 @@ UNUSUAL_PROGRAMS = {
     "tensors of a subclass": SUBCLASS,
     "distributed, one rank": DDP,
     "checkpointing": CHECKPOINTED,
+    "training in threads": THREADS,
     "inference mode between steps": INFERENCE,
     "a generator that the loop leaves": GENERATOR,
 }

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vramscope.leaks.apply_scan import conclude, measure_dropped, scan_context
@@ -65,7 +64,7 @@ class LeakDetector:
         self._live_blocks = LiveBlocks(clock, self._loop)
         self._outputs = OutputGraphs()
         self._kinds = TensorKinds()
-        self._scanner = Scanner(self._kinds, seconds)
+        self._scanner = Scanner(self._kinds, seconds, clock.reads)
         self._registry = FindingRegistry(clock, report, tell)
         self._judge = Judge(self._iteration)
         self._step_graphs = StepGraphs(
@@ -360,11 +359,12 @@ class LeakDetector:
         arguments: Storages | None = None,
     ) -> None:
         """Scan once. ``judging``: False where other scans are too near to show growth; ``arguments``: of the next call."""
-        if self._clock.others_train or (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing()):
+        if self._cuda.is_initialized() and self._cuda.is_current_stream_capturing():
             return
-        newest = list(self._ages.boundaries)[-POLICY.recent_steps :]
-        operations = max((after - before for before, after in pairwise(newest)), default=0)
+        operations = self._ages.most_operations(POLICY.recent_steps)
         result = self._scanner.scan(operations, self._loop.is_retired, self._create_graph_at, self._schedule.number)
+        if result is None:  # another thread trains
+            return
         self._schedule.spend(result.seconds)
         if evaluating and self._loop.may_be_summed_up(result.optimizers, self._outputs.dropped):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 from vramscope.leaks.autograd.live_graphs import Sentinels
@@ -24,6 +25,11 @@ class GraphAges:
     def last_boundary(self) -> int:
         """The newest of the boundaries; 0 before the first."""
         return self.boundaries[-1] if self.boundaries else 0
+
+    def most_operations(self, iterations: int) -> int:
+        """Most sequence numbers that one of the newest iterations took."""
+        newest = list(self.boundaries)[-iterations:]
+        return max((after - before for before, after in pairwise(newest)), default=0)
 
     def backward_begins(self, root: Any, iteration: int) -> None:
         self._sentinels.place(root, iteration)

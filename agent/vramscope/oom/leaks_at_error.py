@@ -47,7 +47,9 @@ class LeaksAtError:
         early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
         if detector is None or not early or self._scanned or trigger.thread is not None or not trigger.is_own:
             return []
-        with guarded("the scan for what is retained from the last step"):
+        with guarded("the scan for what is retained from the last step"), self._clock.reads as may_read:
+            if not may_read:
+                return []
             return late_suspects.retained_from_last_step(detector.boundary, detector.retained, self._clock.step)
         return []
 
@@ -76,7 +78,9 @@ class LeaksAtError:
         if not grown_bytes or known >= NAMED_SHARE * grown_bytes or self._scanned:
             return []
         self._scanned = True
-        with guarded("the scan for what has grown"):
+        with guarded("the scan for what has grown"), self._clock.reads as may_read:
+            if not may_read:
+                return []
             is_training = trigger.running is None and not trigger.thread
             tensor = growing_tensor(trigger.frames, trigger.asked_bytes) if is_training else None
             if tensor is not None and late_suspects.fits(tensor.held_bytes, grown_bytes):
@@ -107,7 +111,9 @@ class LeaksAtError:
         if resident < LEAST_SHARE * used:
             return None
         self._scanned_for_data = True
-        with guarded("the scan for data on the device"):
+        with guarded("the scan for data on the device"), self._clock.reads as may_read:
+            if not may_read:
+                return None
             batch = math.prod(input_shape) * WIDEST if input_shape else None if unobserved else 0
             return holder_of_data(trigger.device, resident, used, batch)
         return None

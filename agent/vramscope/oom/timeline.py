@@ -60,7 +60,7 @@ class Timeline:
             "samples": self._recent.columns(sampled, now_ns),
             "losses": self._losses(now_ns - KEPT_NS),
             "last_step": self._last_step(device),
-            "steps": {} if device is None else self._recent.steps.columns(device, clock.untaken()),
+            "steps": {} if device is None else self._recent.steps.columns(device, clock.finished.untaken()),
             "batch_size": trigger.batch_size or (clock.batch.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
             "input_shape": shape,
             "input_shape_before": shape_before,
@@ -96,7 +96,7 @@ class Timeline:
         )
 
     def _last_step(self, device: int | None) -> dict[str, int]:
-        newest = self._clock.newest
+        newest = self._clock.finished.newest
         return {} if newest is None or device is None else step_row(newest, series.UNKNOWN, device)
 
     def _before_forward(self, position: int | None, kept: Sequence[messages.Leak]) -> int | None:
@@ -128,7 +128,7 @@ class Timeline:
         clock = self._clock
         if clock.batch.latest is None or device is None:
             return []
-        return self._recent.steps.sizes(device, clock.batch.latest[0], clock.untaken())
+        return self._recent.steps.sizes(device, clock.batch.latest[0], clock.finished.untaken())
 
 
 def node() -> str | None:

@@ -241,7 +241,7 @@ class Sampler:
         return readings
 
     def _carry_steps(self) -> None:
-        steps = self._clock.take()
+        steps = self._clock.finished.take()
         if not steps:
             return
         self._on_steps(steps)

@@ -1,24 +1,25 @@
 """Keeps the current step and phase of a training, reads the peak counters where one ends, and publishes both to listeners.
 
 The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks. Both only read the allocator and
-return. The sampler's thread takes the finished steps with :meth:`StepClock.take` and does the rest.
+return. The sampler's thread takes the finished steps with ``finished.take`` and does the rest.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from operator import methodcaller
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.memory.peak_counters import PeakCounter
+from vramscope.process.tensor_reads import TensorReads
 from vramscope.protocol import series
 from vramscope.settings import BUDGET
 from vramscope.steps.batch_context import BatchContext
 from vramscope.steps.detail_plan import EndedStep, StepPlan
 from vramscope.steps.events import BreakdownSource, RetentionSource
+from vramscope.steps.finished_steps import FinishedSteps
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 from vramscope.steps.publisher import StepPublisher
 from vramscope.steps.records import (
@@ -41,7 +42,6 @@ SAME_INSTANT_NS = 50_000
 SILENCE_NS = 10_000_000_000
 """After this long without an event from the training thread, another thread may take its place."""
 
-_MOST_FINISHED = 20_000
 _cut = methodcaller("cut")
 
 
@@ -91,6 +91,7 @@ class StepClock(StepPublisher):
         self._plan = StepPlan(random, budget) if not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
+        self.reads = TensorReads()
         self.breakdown: BreakdownSource | None = None
         """Adds the bytes by category to each record."""
         self.retention: RetentionSource | None = None
@@ -99,7 +100,6 @@ class StepClock(StepPublisher):
         """Called at readings while no device is watched, so that the first step with CUDA is exact. Costs 0.3 µs."""
         self._devices: tuple[int, ...] = ()
         self.thread: int | None = None  # identifier of the training thread; None until it is known
-        self.others_train = False  # whether another thread trains too: no tensors are searched then
         self._intervals: list[PhaseInterval] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
@@ -108,11 +108,7 @@ class StepClock(StepPublisher):
         self._agent_ns = self._agent_before_ns = 0
         """Agent time in the running step, and the part of it before the running phase."""
         self._end_ns = self._since_ns
-        self._finished: deque[StepRecord] = deque(maxlen=_MOST_FINISHED)
-        self.newest: StepRecord | None = None
-        """Record of the last step that ended."""
-        self.lost_steps = 0
-        """Number of records that were dropped because nobody took them."""
+        self.finished = FinishedSteps()
 
     def watch(self, counter: PeakCounter) -> None:
         """Include this device in all further readings."""
@@ -248,8 +244,9 @@ class StepClock(StepPublisher):
         elif divided and self._boundary is not None and self._boundary[0] < len(intervals):
             intervals = self._end_first_part(intervals, *self._boundary)
         self._boundary = None
-        source = None if self.others_train else self.breakdown
-        breakdown = source.end_step(intervals, self._devices) if source is not None else None
+        with self.reads as may_read:
+            source = self.breakdown if may_read else None
+            breakdown = source.end_step(intervals, self._devices) if source is not None else None
         self.step += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.
@@ -301,9 +298,7 @@ class StepClock(StepPublisher):
         steps: int = 1,
     ) -> StepRecord:
         """Store the record of the step that was counted, for whoever takes it."""
-        if len(self._finished) == _MOST_FINISHED:
-            self.lost_steps += 1
-        record = self.newest = StepRecord(
+        record = StepRecord(
             self.step,
             end_ns,
             intervals,
@@ -316,7 +311,7 @@ class StepClock(StepPublisher):
             self.batch.step_ended(),
             steps,
         )
-        self._finished.append(record)
+        self.finished.add(record)
         return record
 
     def mark(self) -> int | None:
@@ -348,17 +343,6 @@ class StepClock(StepPublisher):
         began = self._now()
         call(*args)
         self._agent_ns += self._now() - began
-
-    def take(self) -> list[StepRecord]:
-        """Records since the last call, oldest first. For the sampler's thread."""
-        steps = []
-        while self._finished:
-            steps.append(self._finished.popleft())
-        return steps
-
-    def untaken(self) -> list[StepRecord]:
-        """Records that nobody has taken yet, oldest first; they stay. From any thread."""
-        return list(self._finished)
 
     def begin_again(self, step: int) -> None:
         """Continue counting at this step, because the run was resumed. Ignored if it is not ahead."""

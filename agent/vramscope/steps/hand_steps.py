@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vramscope.process.live_objects import living, of_types
+from vramscope.process.tensor_reads import TensorReads
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +54,12 @@ class HandSteps:
     """Finds the steps of a loop that updates its weights by hand, until an optimizer steps. One per session.
 
     roots   modules whose parameters are noted: a live view (a weak set). While there is none, other weights are.
+    reads   those of the session
     """
 
-    def __init__(self, roots: Iterable[torch.nn.Module]) -> None:
+    def __init__(self, roots: Iterable[torch.nn.Module], reads: TensorReads | None = None) -> None:
         self._roots = roots
+        self._reads = reads or TensorReads()
         self._noted: list[NotedWeight] = []
         self._seen: dict[int, NotedWeight] = {}
         """Every weight that the last backward pass was compared with, by id."""
@@ -102,7 +105,9 @@ class HandSteps:
         if self._searches == MOST_SEARCHES:
             return
         self._searches += 1
-        found = [one for one in of_types((torch.Tensor, torch.nn.Parameter))[0] if one.is_leaf and one.grad is not None]
+        with self._reads as may_read:
+            every = of_types((torch.Tensor, torch.nn.Parameter))[0] if may_read else []
+            found = [one for one in every if one.is_leaf and one.grad is not None]
         noted, seen = list(self._noted), dict(self._seen)
         self._note([one for one in found if id(one) not in seen], MOST_SEARCHED - len(noted))
         self._noted += noted

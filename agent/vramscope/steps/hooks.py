@@ -64,7 +64,7 @@ class LoopHooks:
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
         self.loader = LoaderPatch(self)
-        self.hand_steps = HandSteps(self.roots)
+        self.hand_steps = HandSteps(self.roots, clock.reads)
         self.extensions: list[LoopExtension] = []
         """Frameworks whose steps differ from PyTorch's."""
         self.on_first_step: Callable[[], None] | None = None
@@ -305,7 +305,7 @@ class LoopHooks:
         """The same at the end of the session. PyTorch does not show an update of ``weight.data``: then the step is over if it has
         as many backward passes as the one before."""
         self.end_step_by_hand()
-        clock, before = self.clock, self.clock.newest
+        clock, before = self.clock, self.clock.finished.newest
         is_by_hand = not self._leader.is_known and not self.hand_steps.is_off
         if is_by_hand and before is not None and clock.micro_steps == before.micro_steps:
             self._end_step()

@@ -242,15 +242,16 @@ class TechniqueDetector(StepListener):
 
     @plainly
     def _observe(self) -> None:
-        if self._clock.others_train:
-            return
-        optimizers = self._optimizers()
-        parameters = _trained_parameters(optimizers)
-        self.reads_graphs = True
-        self._observer = StepObserver(self._clock, self._hooks.loader)
-        around = compile.models_around(self._hooks.roots) if is_compiled() else []
-        compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
-        self._observer.begin(parameters, compiled=compiled, around=around, models=self._hooks.roots)
+        with self._clock.reads as may_read:
+            if not may_read:
+                return
+            optimizers = self._optimizers()
+            parameters = _trained_parameters(optimizers)
+            self.reads_graphs = True
+            self._observer = StepObserver(self._clock, self._hooks.loader)
+            around = compile.models_around(self._hooks.roots) if is_compiled() else []
+            compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
+            self._observer.begin(parameters, compiled=compiled, around=around, models=self._hooks.roots)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Optimizers that have stepped; the one that ends the training steps comes first."""
@@ -262,24 +263,26 @@ class TechniqueDetector(StepListener):
     def _summarize(self) -> None:
         """Run all detectors, and report what is new."""
         self._rest = None
-        try:
-            for _ in self._summary():
-                pass
-        finally:
-            self._training = None
+        with self._clock.reads as may_read:
+            try:
+                for _ in self._summary() if may_read else ():
+                    pass
+            finally:
+                self._training = None
 
     @plainly
     def _go_on(self) -> None:
         """Run the detectors that are left of a summary, for SLICE_NS or a little longer."""
         rest, self._rest = self._rest, None
         began = time.thread_time_ns()
-        try:
-            for _ in rest or ():
-                if time.thread_time_ns() - began > SLICE_NS:
-                    self._rest = rest
-                    break
-        finally:
-            self._training = None
+        with self._clock.reads as may_read:
+            try:
+                for _ in (rest or ()) if may_read else ():
+                    if time.thread_time_ns() - began > SLICE_NS:
+                        self._rest = rest
+                        break
+            finally:
+                self._training = None
 
     def _summary(self) -> Iterator[None]:
         """Yield after each detector; the end reports."""

@@ -333,7 +333,7 @@ def trace(
     tensors = alive(explanation.nameless)
     keys: dict[int, HolderKey] = {}
     if time.is_ordinary and tensors and time.left() < time.seconds * time_budget.FOR_THE_LAST:
-        time = TimeBudget(time.seconds * time_budget.FOR_THE_LAST, time.costs)
+        time = TimeBudget(time.seconds * time_budget.FOR_THE_LAST, time.costs, time.reads)
     if not tensors or time.over():
         return Traced([], not tensors, keys)
     budget = NodeBudget(chains)

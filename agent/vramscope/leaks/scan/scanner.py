@@ -17,6 +17,7 @@ from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import native_owners_count
 from vramscope.leaks.scan.time_budget import Costs, TimeBudget
 from vramscope.leaks.scan.unused_memory import UnusedMemory
+from vramscope.process.tensor_reads import TensorReads
 
 SCAN_SECONDS: Final = 0.225
 """Seconds of a scan. The promise is 0.25: what was begun in time ends a little later, most so on a slow machine."""
@@ -58,9 +59,10 @@ class Scanner:
     seconds   of a scan; what it leaves out is reported
     """
 
-    def __init__(self, kinds: TensorKinds, seconds: float = SCAN_SECONDS) -> None:
+    def __init__(self, kinds: TensorKinds, seconds: float = SCAN_SECONDS, reads: TensorReads | None = None) -> None:
         self._kinds = kinds
         self._seconds = seconds
+        self._reads = reads or TensorReads()
         self._costs = Costs()
         self._traced: dict[int, _TracedTensor] = {}
         self._unused = UnusedMemory()
@@ -78,12 +80,18 @@ class Scanner:
         is_retired: Callable[[Any], bool],
         create_graph_at: tuple[str, int, str] | None,
         iteration: int = 0,
-    ) -> ScanResult:
-        """``step_numbers``: most sequence numbers of autograd that a step takes; the others as for :func:`find_holders`."""
+    ) -> ScanResult | None:
+        """Search all tensors. Returns None where another thread trains, or begins to during the search.
+
+        ``step_numbers``: most sequence numbers of autograd that a step takes; the others as for :func:`find_holders`.
+        """
         self.chains.step_numbers = step_numbers
         self._unused.iteration = iteration
-        with undisturbed():
-            time = TimeBudget(self._seconds, self._costs)
+        self._reads.look_for_others()
+        with self._reads as may_read, undisturbed():
+            if not may_read:
+                return None
+            time = TimeBudget(self._seconds, self._costs, self._reads)
             explanation = find_holders(
                 self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at, self._unused
             )
@@ -91,6 +99,8 @@ class Scanner:
             before = self._unknown()
             self._remember(explanation.nameless, traced, whole=explanation.is_whole)
             taken = time.taken  # a collection that the training's own objects cause comes afterwards
+        if self._reads.others_train:
+            return None
         self.live_bytes = explanation.live_bytes
         if not traced.complete:
             explanation.not_scanned.append(

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from vramscope.process.tensor_reads import TensorReads
+
 Clock = Callable[[], float]
 
 OBJECTS, TENSORS, WANTED, PATHS, GROUPS, HOLDERS, ALL = 0.7, 0.74, 0.77, 0.84, 0.88, 0.93, 0.97
@@ -96,9 +98,10 @@ class Costs:
 
 
 class TimeBudget:
-    """Restarts with this many seconds."""
+    """Restarts with this many seconds. It is over at once when another thread begins to train."""
 
-    def __init__(self, seconds: float, costs: Costs | None = None) -> None:
+    def __init__(self, seconds: float, costs: Costs | None = None, reads: TensorReads | None = None) -> None:
+        self.reads = reads or TensorReads()
         self.costs = costs or Costs()
         self.seconds = seconds
         self.is_ordinary = True
@@ -111,6 +114,8 @@ class TimeBudget:
 
     def over(self, part: float = ALL, done: int = 1, least: int = 0) -> bool:
         """True if this stage's time is over, and its minimum of ``least`` items done (in a large process a part of them)."""
+        if self.reads.others_train:
+            return True
         return done >= (least if self.is_ordinary else least // LARGE_SHARE) and self.taken > self.seconds * part
 
     def left(self, part: float = ALL) -> float:
@@ -119,4 +124,4 @@ class TimeBudget:
 
     def allows(self, seconds: float, part: float = ALL) -> bool:
         """True if a call of this duration would end within this stage's time."""
-        return self.taken + seconds <= self.seconds * part
+        return not self.reads.others_train and self.taken + seconds <= self.seconds * part

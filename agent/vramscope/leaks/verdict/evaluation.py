@@ -111,11 +111,11 @@ class EvaluationAccumulation:
 
 def _needs_more(clock: StepClock, intervals: Sequence[PhaseInterval]) -> bool:
     """True where the evaluation in this step had a higher peak than the step before, or where no peaks are counted."""
-    if clock.newest is None:
+    if clock.finished.newest is None:
         return False
     evaluations = [interval for interval in intervals if interval.phase == EVAL]
     devices = range(len(clock.counters))
-    return not devices or any(_peak(evaluations, at) > _peak(clock.newest.intervals, at) for at in devices)
+    return not devices or any(_peak(evaluations, at) > _peak(clock.finished.newest.intervals, at) for at in devices)
 
 
 def _peak(intervals: Sequence[PhaseInterval], at: int) -> int:

@@ -72,12 +72,11 @@ class BackwardPatch:
         hooks = self._hooks
         clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
         given = args[0] if args else kwargs.get(roots)
+        if get_ident() != clock.thread and not clock.is_training_thread():
+            clock.reads.another_thread_trains()
+            return
         if clock.step == 0:
             hooks.in_first_step_backward(given)
-        if get_ident() != clock.thread and not clock.is_training_thread():
-            # Another thread trains. While PyTorch writes gradients and graphs there, whoever reads them may crash the process.
-            clock.others_train = True
-            return
         if graphs is not None:
             place = retain_graph_at
             retain = args[place] if len(args) > place else kwargs.get("retain_graph")
