@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramscope.memory.tensor_bytes import count
+from vramscope.memory.tensor_bytes import count, gradient_bytes
 from vramscope.oom import owned_memory
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.series import CPU
@@ -83,3 +83,15 @@ def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradien
     usual = owned_memory.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
     assert usual.gradients_at_once_bytes is None
     assert Facts(trainable_bytes=usual.trainable_bytes).full_gradients_bytes == 20 * 64 * 64 * 4
+
+
+def test_gradients_alone_are_counted_as_with_everything_else() -> None:
+    """Also where two gradients share a bucket, and where a parameter is tied."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters())
+    assert gradient_bytes([optimizer], [model], CPU) == count([optimizer], [model], CPU).gradients == 0
+    bucket = torch.zeros(8)
+    model[0].bias.grad, model[1].bias.grad = bucket[:4], bucket[4:]
+    model[0].weight.grad = torch.zeros(4, 4)
+    assert gradient_bytes([optimizer], [model], CPU) == count([optimizer], [model], CPU).gradients == 4 * (8 + 16)

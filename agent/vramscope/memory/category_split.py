@@ -32,7 +32,7 @@ from vramscope.memory.category_arithmetic import (
 from vramscope.memory.cublas_workspaces import CublasWorkspaces
 from vramscope.memory.gradient_peak import BackwardPeaks
 from vramscope.memory.peak_counters import Interval
-from vramscope.memory.tensor_bytes import Counts, OwnedBytes, count, counts_of, parameters_of
+from vramscope.memory.tensor_bytes import Counts, OwnedBytes, count, counts_of, gradient_bytes, parameters_of
 from vramscope.protocol.series import CPU, UNKNOWN
 from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.records import CategoryBytes, PhaseInterval
@@ -127,6 +127,8 @@ class Categories:
         self._before_forward: dict[int, OwnedBytes] = {}
         self._gradients_before_forwards: dict[int, list[int]] = {}
         """Gradients when each forward pass of the last sampled step began, by device. Under accumulation they grow."""
+        self._states: list[int] = []
+        """Number of each optimizer's states when the first forward pass of a sampled step began."""
         self._counted: dict[int, tuple[Counts, OwnedBytes]] = {}
         self._last: dict[int, tuple[int, OwnedBytes]] = {}
         self._ended: dict[int, tuple[int, CategoryBytes]] = {}
@@ -161,19 +163,24 @@ class Categories:
             self._workspaces_seen.setdefault(device, {})[id(cuts)] = self._workspaces.bytes_on(device)
         if phase == FORWARD:
             for device in devices:
-                held = self._count(device)
-                if device not in self._before_forward:
-                    self._before_forward[device] = held
-                    self._gradients_before_forwards[device] = []
-                self._gradients_before_forwards[device].append(held.gradients)
+                if device in self._before_forward:
+                    gradients = gradient_bytes(self._optimizers, self._roots, device)
+                else:
+                    held = self._before_forward[device] = self._count(device)
+                    self._gradients_before_forwards[device], gradients = [], held.gradients
+                self._gradients_before_forwards[device].append(gradients)
+            self._states = self._states or self._number_of_states()
         elif phase == BACKWARD:
-            begun_with = {device: self._count(device).gradients for device in devices}
+            begun_with = {device: gradient_bytes(self._optimizers, self._roots, device) for device in devices}
             self._backward.follow(begun_with, parameters_of(self._optimizers, self._roots))
-        elif phase == OPTIMIZER:
+        elif phase == OPTIMIZER and self._number_of_states() != self._states:
             # An optimizer from before attach is known only from its first step on. Its state is not new in this step.
             for device, before in self._before_forward.items():
                 self._before_forward[device] = before._replace(optimizer=self._count(device).optimizer)
         self._spent_ns += self._now() - start
+
+    def _number_of_states(self) -> list[int]:
+        return [len(optimizer.state) for optimizer in list(self._optimizers)]
 
     def evaluated(self) -> None:
         """Note that a control step includes an evaluation, so that its peak may be that of the evaluation."""
@@ -217,6 +224,7 @@ class Categories:
         self._step += 1
         self._spent_ns, self._began, self._sampling, self._evaluated = 0, False, False, False
         self._before_forward.clear()
+        self._states.clear()
         self._workspaces_seen.clear()
         if devices and not counts and all(split.is_complete for pair in splits for split in pair):
             self._last_splits[read] = LastSplit(marks, splits, self._ended)

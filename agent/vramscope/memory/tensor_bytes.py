@@ -78,18 +78,13 @@ def parameters_of(
 @plainly
 def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.Module], device: int) -> OwnedBytes:
     """Return the bytes on a device by owner. Each storage counts once (tied weights, views, gradients in one bucket)."""
-    parameters = gradients = state = buffers = 0
+    parameters = state = buffers = 0
     fresh = _fresh_bytes(device)
 
     every = list(parameters_of(optimizers, roots))
     for parameter in (*every, *deepspeed_zero.parameters()):
         parameters += fresh(parameter)
-    for parameter in every:
-        # functional_call puts results into a module for a moment, and PyTorch warns when their gradient is read
-        if parameter.is_leaf and parameter.grad is not None:
-            gradients += fresh(parameter.grad)
-    for tensor in deepspeed_zero.gradients():
-        gradients += fresh(tensor)
+    gradients = _gradients(every, fresh)
     for root in list(roots):
         for buffer in root.buffers():
             buffers += fresh(buffer)
@@ -100,6 +95,23 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
         for value in lomo_state.state_of(optimizer):
             state += fresh(value)
     return OwnedBytes(parameters, gradients, state, buffers)
+
+
+@plainly
+def gradient_bytes(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.Module], device: int) -> int:
+    """Return the bytes of gradients on a device. A third of the work of :func:`count`."""
+    return _gradients(parameters_of(optimizers, roots), _fresh_bytes(device))
+
+
+def _gradients(parameters: Iterable[torch.Tensor], fresh: Callable[[Any], int]) -> int:
+    gradients = 0
+    for parameter in parameters:
+        # functional_call puts results into a module for a moment, and PyTorch warns when their gradient is read
+        if parameter.is_leaf and parameter.grad is not None:
+            gradients += fresh(parameter.grad)
+    for tensor in deepspeed_zero.gradients():
+        gradients += fresh(tensor)
+    return gradients
 
 
 def _fresh_bytes(device: int) -> Callable[[Any], int]:
