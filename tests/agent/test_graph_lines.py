@@ -231,6 +231,12 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         ("for e in es:\n  for x in xs:\n   kept.append(x)\n  rows, kept = kept, []\n", 5, True),
         ("for e in es:\n  for x in xs:\n   kept.append(x)\n  kept, rows = kept, []\n", None, False),
         ("for e in es:\n  for x in xs:\n   kept.append(x)\n  kept = kept or []\n", None, False),
+        ("for x in xs:\n  kept.append(x)\n  kept = [y for y in kept if y.waits]\n", 4, False),
+        ("for x in xs:\n  kept.append(x)\n  kept = {k: y for k, y in kept.items() if y.waits}\n", 4, False),
+        ("for x in xs:\n  kept.append(x)\n  kept = tuple(filter(waits, kept))\n", 4, False),
+        ("for x in xs:\n  kept.append(x)\n  kept = [f(y) for y in kept]\n", None, False),
+        ("for x in xs:\n  kept = kept + [y for y in x if y.waits]\n", None, False),
+        ("for x in xs:\n  kept += [y for y in kept if y.waits]\n", None, False),
     ],
 )
 def test_the_line_that_empties_in_a_loop_or_after_the_loop_of_an_epoch(body, line, whole):
@@ -258,10 +264,28 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
     flush, report, train, keep = [constant for constant in code.co_consts if inspect.iscode(constant)]
     assert drains.taken_from([flush], "rows", is_list=True, attribute=True) == drains.Drain(flush, 5, whole=True)
     assert drains.taken_from([train], "losses", is_list=True) is None
-    assert drains.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == drains.Drain(
+    assert drains.taken_by_callee([train], "losses", [keep, report], is_list=True) == drains.Drain(
         report, 8, whole=True
     )
-    assert drains.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
+    assert drains.taken_by_callee([train], "losses", [keep], is_list=True) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("pack(waiting)", 3), ("pack(waiting, 512)", 3), ("pack(waiting, row)", None), ("pack(row)", None)],
+)
+def test_a_container_out_of_which_a_function_takes_its_argument(call, number):
+    code = module_of(f"""
+        def pack(pool, room=1):
+            pool[:] = [one for one in pool if one.size > room]
+        def train(waiting, row):
+            for x in xs:
+                waiting.append(x)
+                {call}
+    """)
+    pack, train = [constant for constant in code.co_consts if inspect.iscode(constant)]
+    found = drains.taken_by_callee([train], "waiting", [pack], is_list=True)
+    assert (found and found.number, found and found.whole) == (number, number and False)
 
 
 @pytest.mark.parametrize(

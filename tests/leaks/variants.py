@@ -45,7 +45,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "linked objects": (LEAKS + "holders.holder:_linked_by", always("")),
     "metrics": (LEAKS + "holders.holder:_metric_among", always("")),
     "bounded windows": (LEAKS + "holders.holder:_bound", lambda paths, links, *, is_container: links[-1].bound),
-    "emptied in another function": (LEAKS + "holders.drains:emptied_elsewhere", always(None)),
+    "emptied in another function": (LEAKS + "holders.drains:taken_by_callee", always(None)),
     "restarted values": (LEAKS + "holders.drains:begun_anew", always(None)),
     "line of an inner list": (LEAKS + "holders.holder:inner_place", always(None)),
     "line that feeds a library": (LEAKS + "holders.source_line:_fed_at", always(None)),

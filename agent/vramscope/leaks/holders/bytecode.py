@@ -84,6 +84,8 @@ class Line(NamedTuple):
     """Variables of which it calls a method that adds."""
     aliases: frozenset[tuple[str, str]]
     """(variable, the variable or ``.attribute`` whose value it is given as it is)"""
+    filters: frozenset[str]
+    """Variables and attributes of which it takes some elements, by a condition: ``[one for one in pool if one.waits]``."""
 
     @property
     def in_loop(self) -> bool:
@@ -130,6 +132,10 @@ class _Draft:
         self.empties: set[str] = set()
         self.adds_to: set[str] = set()
         self.aliases: set[tuple[str, str]] = set()
+        self.walked: set[str] = set()
+        """What a loop of the line walks over."""
+        self.chooses = False
+        """True if a comprehension of the line has a condition."""
         self.own: set[str] = set()
         """Variables of a comprehension on this line that is no function of its own (from Python 3.12 on)."""
 
@@ -154,6 +160,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
     """(offset, loops of its comprehension) of each instruction that adds an element to what a comprehension makes."""
     at: list[tuple[int, int]] = []
     just_loaded: str | None = None
+    path: set[str] = set()
+    """Names since the last other value: ``self``, ``pool`` and ``items`` of ``self.pool.items()``."""
     stack: list[str] = []
     """Known upper part of the stack: a variable, an ``.attribute``, an empty container, or something else."""
     for position, instruction in enumerate(dis.get_instructions(code)):
@@ -165,6 +173,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         operation, argument = instruction.opname, instruction.argval
         if operation == "LOAD_CONST" and isinstance(argument, str):
             draft.texts.add(argument)
+        draft.chooses |= _has_condition(argument) or (bool(draft.own) and operation.startswith("POP_JUMP"))
+        if operation == "GET_ITER":
+            draft.walked |= path
         if operation == "LOAD_FAST_AND_CLEAR":
             draft.own.add(argument)
         named = [*_names(operation, argument)]
@@ -215,6 +226,10 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         elif operation in _TAKERS and (instruction.arg or 0) > 1:  # 1 is a list display such as ``[*these, that]``
             takers.append((instruction.offset, (instruction.arg or 0) - 1))
         just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
+        if just_loaded is not None:
+            path = {just_loaded}
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
+            path.add(argument)
         if not named:
             _follow(stack, operation, instruction.arg or 0, argument)
         if "JUMP_BACKWARD" in operation or (
@@ -251,7 +266,17 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             frozenset(draft.empties),
             frozenset(draft.adds_to),
             frozenset(draft.aliases),
+            frozenset(draft.walked if draft.chooses else ()) | (draft.loads if "filter" in draft.loads else set()),
         )
+
+
+def _has_condition(constant: object) -> bool:
+    """Whether it is the function of a comprehension that leaves elements out (before Python 3.12)."""
+    return (
+        isinstance(constant, types.CodeType)
+        and constant.co_name in COMPREHENSIONS
+        and any(one.opname.startswith("POP_JUMP") for one in dis.get_instructions(constant))
+    )
 
 
 _ELSE: Final = ""

@@ -49,7 +49,10 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
                 replaces = stored and (swapped or not loaded) and _begins_anew(line, name)
                 replaces = replaces and (line.in_loop or _outlives(part, None if attribute else name))
                 loaded = loaded or not others.isdisjoint(line.loads)
-                takes = loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts))
+                chooses = name in line.filters and not line.augments
+                takes = loaded and (
+                    line.removes or (is_list and line.overwrites) or (stored and (line.cuts or chooses))
+                )
                 if replaces or takes:
                     whole = replaces or "clear" in line.attributes_loaded or (line.removes and line.cuts)
                     if found is None or (whole and not found.whole):
@@ -57,7 +60,7 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
     return found
 
 
-def emptied_elsewhere(
+def taken_by_callee(
     codes: Iterable[types.CodeType],
     name: str,
     callees: Sequence[types.CodeType],
@@ -65,8 +68,9 @@ def emptied_elsewhere(
     is_list: bool,
     attribute: bool = False,
 ) -> Drain | None:
-    """Where one of the ``callees``, to which one of the functions hands the container, leaves nothing in its argument; None where
-    it is not clear which argument that is."""
+    """Where one of the ``callees``, to which one of the functions hands the container, takes something out of its argument, or
+    leaves nothing in it; None where it is not clear which argument that is."""
+    found: Drain | None = None
     for code in codes:
         for part in with_inner(code):
             if not has_variable(part, name):
@@ -76,14 +80,28 @@ def emptied_elsewhere(
                     continue
                 for callee in callees:
                     if callee.co_name in line.loads | line.attributes_loaded:
-                        found = {
-                            argument: taking
-                            for argument in arguments_of(callee)
-                            if (taking := taken_from([callee], argument, is_list=is_list)) is not None and taking.whole
-                        }
-                        if name in found or len(found) == 1:
-                            return found.get(name) or next(iter(found.values()))
-    return None
+                        taking = _taken_from_argument(line, name, callee, is_list=is_list)
+                        if taking is not None and (found is None or (taking.whole and not found.whole)):
+                            found = taking
+    return found
+
+
+def _taken_from_argument(line: Line, name: str, callee: types.CodeType, *, is_list: bool) -> Drain | None:
+    """Where a function that this line calls takes something out of the argument that is the container of that name."""
+    takings = {
+        argument: taking
+        for argument in arguments_of(callee)
+        if (taking := taken_from([callee], argument, is_list=is_list)) is not None
+    }
+    emptied = [taking for taking in takings.values() if taking.whole]
+    if name in takings:
+        return takings[name]
+    if len(emptied) == 1:
+        return emptied[0]
+    # Something is often taken out of another argument, such as the labels out of a batch.
+    others = (line.loads | line.attributes_loaded) - {name, callee.co_name, "self"}
+    is_it = len(arguments_of(callee)) == 1 or not others
+    return next(iter(takings.values())) if is_it and len(takings) == 1 else None
 
 
 def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:

@@ -316,7 +316,7 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> Drain | None:
         return None
     own, name, attribute = found
     taking = drains.taken_from(own, name, is_list=of_list, attribute=attribute)
-    taking = taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+    taking = taking or drains.taken_by_callee(own, name, codes.all, is_list=of_list, attribute=attribute)
     return taking or (
         drains.set_by_name(own_codes(last.parent.kind)) if attribute and last.parent is not None else None
     )

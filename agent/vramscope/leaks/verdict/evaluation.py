@@ -6,6 +6,9 @@ the batches, by as many rows with each, was accumulated there. (A batch of longe
 
 The unit is a batch of a loader; without a loader it is a call of a model. Where the end is not signalled, the scan runs before
 the last batch, when as many have passed as in the evaluation before.
+
+What is collected without gradients may be data for the steps that follow: activations, pseudo labels, the moves of a policy. Then
+most of it stays when the collecting ends, in another form perhaps, and it is not reported.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ class EvaluationAccumulation:
         self._ends_are_known = self._matters = self._on_device = False
         self._middle: Middle | None = None
         self._scans = self._pairs = 0
+        self._left_bytes = 0
+        """Bytes by which memory rose over the step with the newest evaluation."""
 
     @property
     def done(self) -> int:
@@ -72,6 +77,9 @@ class EvaluationAccumulation:
         if done:
             self._done_before = done
             self._on_device = bool(clock.counters)
+            self._left_bytes = (
+                0 if clock.newest is None else _bytes_after(intervals) - _bytes_after(clock.newest.intervals)
+            )
             self._matters = self._matters or _needs_more(clock, intervals)
             left = self._pairs < POLICY.evaluation_scan_pairs and self._scans < POLICY.evaluation_scans
             self.may_scan = self._matters and left
@@ -104,7 +112,8 @@ class EvaluationAccumulation:
         for group in candidates:
             then = middle.rows.get(group.holder.key, 0)
             grown = then and group.rows >= POLICY.evaluation_growth_share * then * self.done / middle.done
-            if grown and group.held_bytes >= least_bytes:
+            is_left = self._left_bytes >= POLICY.emptied_share * group.held_bytes
+            if grown and group.held_bytes >= least_bytes and not is_left:
                 self.reported.add(group.holder.key)
                 yield group
 
@@ -116,6 +125,11 @@ def _needs_more(clock: StepClock, intervals: Sequence[PhaseInterval]) -> bool:
     evaluations = [interval for interval in intervals if interval.phase == EVAL]
     devices = range(len(clock.counters))
     return not devices or any(_peak(evaluations, at) > _peak(clock.finished.newest.intervals, at) for at in devices)
+
+
+def _bytes_after(intervals: Sequence[PhaseInterval]) -> int:
+    """Bytes allocated after a step on all devices; 0 where they are not counted."""
+    return sum(cut.allocated_bytes for cut in intervals[-1].cuts) if intervals else 0
 
 
 def _peak(intervals: Sequence[PhaseInterval], at: int) -> int:
