@@ -62,15 +62,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=("odd", "even"))
     parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--first", type=int, default=0, help="programs from this number on")
     parser.add_argument("--at-once", type=int, default=2)
     options = parser.parse_args()
     programs = [
         program
         for program in PROGRAMS
-        if options.only in program.stem and options.half in (None, "even" if is_even_half(program.name) else "odd")
+        if options.only in program.stem
+        and int(program.stem.partition("_")[0]) >= options.first
+        and options.half in (None, "even" if is_even_half(program.name) else "odd")
     ]
     judgements = judged(programs, options.at_once)
-    if options.half or options.only:
+    if options.half or options.only or options.first:
         for one in judgements:
             if one.score != "right":
                 print(f"\n{one.score} {one.program} ({one.kind}): {one.why}")

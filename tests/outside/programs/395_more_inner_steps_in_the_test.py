@@ -1,4 +1,4 @@
-"""Meta-learning trains with two inner steps; the test after the epoch uses thirty, and still with create_graph, so that all inner graphs live together. Pattern: MAML evaluated with more steps."""
+"""Meta-learning trains with two inner steps; the test after the epoch uses sixty, and still with create_graph, so that all inner graphs live together. Pattern: MAML evaluated with more steps."""
 EXPECTED = {"kind": "oom", "memory": "4G", "cause": ["activations", "evaluation"]}
 
 import torch
@@ -19,7 +19,7 @@ def adapted(x, y, steps):
 
 
 def task():
-    return torch.randn(4096, 256, device="cuda"), torch.randn(4096, 16, device="cuda")
+    return torch.randn(8192, 256, device="cuda"), torch.randn(8192, 16, device="cuda")
 
 
 for epoch in range(3):
@@ -30,5 +30,5 @@ for epoch in range(3):
         loss.backward()
         meta.step()
     x, y = task()
-    error = (functional_call(net, adapted(x, y, 30), (x,)) - y).square().mean().item()
+    error = (functional_call(net, adapted(x, y, 60), (x,)) - y).square().mean().item()
     print(epoch, error)
