@@ -234,6 +234,10 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         ("for x in xs:\n  kept.append(x)\n  kept = [y for y in kept if y.waits]\n", 4, False),
         ("for x in xs:\n  kept.append(x)\n  kept = {k: y for k, y in kept.items() if y.waits}\n", 4, False),
         ("for x in xs:\n  kept.append(x)\n  kept = tuple(filter(waits, kept))\n", 4, False),
+        ("for x in xs:\n  kept = heapq.nlargest(9, kept + [x])\n", 3, False),
+        ("for x in xs:\n  both = kept + [x]\n  kept = random.sample(both, min(len(both), 9))\n", 4, False),
+        ("for x in xs:\n  both = kept + [x]\n  both.sort()\n  kept = both[:9]\n", 5, False),
+        ("for x in xs:\n  kept.append(x)\n  few = random.sample(kept, 9)\n", None, False),
         ("for x in xs:\n  kept.append(x)\n  kept = [f(y) for y in kept]\n", None, False),
         ("for x in xs:\n  kept = kept + [y for y in x if y.waits]\n", None, False),
         ("for x in xs:\n  kept += [y for y in kept if y.waits]\n", None, False),
@@ -286,6 +290,21 @@ def test_a_container_out_of_which_a_function_takes_its_argument(call, number):
     pack, train = [constant for constant in code.co_consts if inspect.iscode(constant)]
     found = drains.taken_by_callee([train], "waiting", [pack], is_list=True)
     assert (found and found.number, found and found.whole) == (number, number and False)
+
+
+@pytest.mark.parametrize(
+    ("body", "shortened"),
+    [
+        ("bank = cat([bank, x])\n  if bank.size(0) > 9:\n   bank = bank[chosen]\n", True),
+        ("bank = cat([bank, x])\n  if 9 <= len(bank):\n   bank = start()\n", True),
+        ("bank = cat([bank, x])\n  if bank.size(0) > 9:\n   print(bank)\n", False),
+        ("bank = cat([bank, x])\n  bank = bank.relu()\n", False),
+        ("if bank.size(0) > 9:\n   bank = x\n", False),
+    ],
+)
+def test_a_tensor_that_is_replaced_when_it_is_long(body, shortened):
+    code = code_of(f"def train(xs, bank):\n bank = start()\n for x in xs:\n  {body}")
+    assert drains.is_shortened([code], "bank") is shortened
 
 
 @pytest.mark.parametrize(

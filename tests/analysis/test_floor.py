@@ -126,6 +126,26 @@ def test_jumps_of_one_size_at_equal_distances_are_growth(every: int) -> None:
     assert found.growing and not found.jumps
 
 
+@pytest.mark.parametrize(("full", "steps"), [(79, 140), (100, 140), (400, 600), (500, 600)])
+@pytest.mark.parametrize("low", [None, 76])
+def test_a_buffer_that_is_full_is_level_since(full: int, steps: int, low: int | None) -> None:
+    """One low value, as of a block that is split, does not make the rest rise."""
+    x = np.arange(1.0, steps + 1)
+    floor = GIB + np.minimum(x, full) * 16384 + (x >= 65) * 0.9 * MIB
+    if low is not None:
+        floor[low] -= 0.9 * MIB
+    found = fitted(floor)
+    assert not found.growing and not found.slows
+    assert found.level_since is not None and abs(found.level_since - full) <= max(4, steps / 60)
+    assert fitted(floor[:full]).level_since is None
+
+
+def test_growth_is_not_said_to_have_stopped() -> None:
+    for name, (_, make) in GROWING.items():
+        for seed in SEEDS:
+            assert fitted(make(np.random.default_rng(seed))).level_since is None, (name, seed)
+
+
 def test_a_line_with_one_high_value_or_with_noise_is_not_said_to_rise_in_jumps() -> None:
     line = 3 * GIB + step * MIB
     line[-1] += 5 * GIB

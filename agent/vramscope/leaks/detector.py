@@ -138,7 +138,7 @@ class LeakDetector:
             self._step_graphs.end_step(intervals)
         if not self._loop.has_steps:
             self._start_steps()
-        if self._judge.evaluations.calls:
+        if self._judge.evaluations.calls or self._judge.evaluations.batches:
             self._judge.evaluations.end_step(self._clock, intervals)
         cuts = intervals[-1].cuts
         self._live_blocks.end_step()
@@ -164,15 +164,15 @@ class LeakDetector:
             self._evaluation.add(self._sequence())
             self._scan_graphs_of_evaluation()
 
-    def before_inference(self, args: Any, kwargs: Any) -> None:
+    def before_inference(self, args: Any, kwargs: Any, training: bool) -> None:
         """A root module is about to be called with gradients off. Where nothing trains, each call is an iteration.
 
-        A call's arguments grow by design where they carry state to the next call, such as a cache of keys and values.
+        A call's arguments grow by design where they carry a cache. In training mode it is no evaluation, but a move of a policy.
         """
         if self._loop.optimizers:
             evaluations = self._judge.evaluations
-            evaluations.calls += 1
-            if evaluations.may_scan and evaluations.wants_scan:
+            evaluations.calls += not training
+            if not training and evaluations.may_scan and evaluations.wants_scan:
                 self._scan_in_evaluation(arguments=argument_storages(args, kwargs, self._kinds))
             return
         if self._outputs.walks or self._schedule.per == "batch" or self._loop.will_train:

@@ -226,7 +226,7 @@ class LoopHooks:
             clock.enter(FORWARD)
         elif clock.phase in (DATA, EVAL) or (clock.phase == OTHER and not clock.micro_steps):
             if graphs is not None:
-                self.timed(graphs.before_inference, args, kwargs)
+                self.timed(graphs.before_inference, args, kwargs, module.training)
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
         if clock.phase != before:
             clock.inputs(args, kwargs)

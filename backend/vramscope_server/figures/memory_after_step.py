@@ -69,7 +69,9 @@ def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
         meaning="median of the slopes between the lowest values of groups of steps (Theil-Sen)",
     )
     in_jumps = f"rises in {fit.jumps} jump{'' if fit.jumps == 1 else 's'}, level between them"
+    level = f"level since {per} {fit.level_since or 0:,.0f}, risen before"
     not_growing = in_jumps if fit.rises_in_jumps else f"no detectable growth: {words}"
+    not_growing = not_growing if fit.level_since is None else level
     slower = f"rises more and more slowly: {words} on average"
     drawing.say(f"fit: {words}" if fit.growing else slower if fit.slows else not_growing)
 

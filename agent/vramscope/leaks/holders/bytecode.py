@@ -35,6 +35,10 @@ ADDERS: Final = frozenset(
 REMOVERS: Final = frozenset(
     ("pop", "popleft", "popitem", "clear", "remove", "discard", "heappop", "heappushpop", "heapreplace")
 )
+SELECTORS: Final = frozenset(("filter", "nlargest", "nsmallest", "sample", "islice"))
+"""Functions whose result has some elements of a container."""
+SIZES: Final = frozenset(("len", "size", "shape", "numel", "nbytes"))
+"""What a length is asked by, of a container or a tensor."""
 LOOKUPS: Final = frozenset(("get", "setdefault"))
 MAKERS: Final = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"))
 """Names of container classes, whose call makes a new container."""
@@ -71,6 +75,8 @@ class Line(NamedTuple):
     """True if it asks whether one value is less than another, or not: ``len(pool) < size``, ``len(pool) >= size``."""
     looks_up: bool
     """True if it asks whether a container has a key: ``key in cache``, ``cache.get(key)``."""
+    asks_size: bool
+    """True if it compares a length or a size with another number, in whichever order."""
     calls: bool
     constant: bool
     """True if it stores only constants or empty containers: an initialisation."""
@@ -126,7 +132,7 @@ class _Draft:
         self.attributes_stored: set[str] = set()
         self.adds = self.augments = self.calls = False
         self.removes = self.overwrites = self.cuts = self.compares = self.looks_up = False
-        self.computes = False
+        self.computes = self.orders = False
         self.depth = 0
         self.texts: set[str] = set()
         self.empties: set[str] = set()
@@ -214,6 +220,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.looks_up = True
         elif operation == "COMPARE_OP":
             draft.compares |= str(argument).strip() in ("<", "<=", ">=")
+            draft.orders |= str(argument).strip() in ("<", "<=", ">=", ">")
             draft.computes = True
         elif operation.startswith("INPLACE_") or (operation == "BINARY_OP" and str(instruction.argrepr).endswith("=")):
             draft.augments = draft.computes = True
@@ -259,6 +266,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.augments,
             draft.compares,
             draft.looks_up,
+            draft.orders and not SIZES.isdisjoint(draft.loads | draft.attributes_loaded),
             draft.calls,
             constant,
             draft.depth,
@@ -266,8 +274,14 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             frozenset(draft.empties),
             frozenset(draft.adds_to),
             frozenset(draft.aliases),
-            frozenset(draft.walked if draft.chooses else ()) | (draft.loads if "filter" in draft.loads else set()),
+            _selected_from(draft),
         )
+
+
+def _selected_from(draft: _Draft) -> frozenset[str]:
+    """Variables and attributes of which the line takes some elements."""
+    named = draft.loads | draft.attributes_loaded
+    return frozenset(draft.walked if draft.chooses else ()) | (named if named & SELECTORS else frozenset())
 
 
 def _has_condition(constant: object) -> bool:

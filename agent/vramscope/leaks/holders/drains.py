@@ -42,6 +42,7 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
                 continue
             its = f".{name}" if attribute else name
             others = {variable for line in lines_of(part) for variable, value in line.aliases if value == its}
+            made_of_it = _made_of_it(part, name, attribute=attribute)
             for line in _again_and_again(part, name):
                 loaded = _loads(line, name, attribute=attribute)
                 stored = name in (line.attributes_stored if attribute else line.stores)
@@ -49,15 +50,26 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
                 replaces = stored and (swapped or not loaded) and _begins_anew(line, name)
                 replaces = replaces and (line.in_loop or _outlives(part, None if attribute else name))
                 loaded = loaded or not others.isdisjoint(line.loads)
-                chooses = name in line.filters and not line.augments
-                takes = loaded and (
-                    line.removes or (is_list and line.overwrites) or (stored and (line.cuts or chooses))
-                )
+                chooses = not line.filters.isdisjoint({name} | made_of_it) and not line.augments
+                cuts = line.cuts and (loaded or not made_of_it.isdisjoint(line.loads))
+                takes = loaded and (line.removes or (is_list and line.overwrites))
+                takes = takes or (stored and (cuts or chooses))
                 if replaces or takes:
                     whole = replaces or "clear" in line.attributes_loaded or (line.removes and line.cuts)
                     if found is None or (whole and not found.whole):
                         found = Drain(part, line.number, whole)
     return found
+
+
+def _made_of_it(code: types.CodeType, name: str, *, attribute: bool) -> set[str]:
+    """Variables of a function whose value is made of the container: ``both = self.rows + new``."""
+    return {
+        variable
+        for line in lines_of(code)
+        if not attribute or name not in line.attributes_stored
+        for variable in line.stores - {name}
+        if _loads(line, name, attribute=attribute) and not line.filters
+    }
 
 
 def taken_by_callee(
@@ -133,6 +145,21 @@ def begun_by_call(code: types.CodeType, name: str, caller: types.CodeType, numbe
 def is_limited(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
     """True if a function that adds to the container of that name compares its length: ``if len(pool) < size``."""
     return any(_limits(part, name, attribute=attribute) for code in codes for part in with_inner(code))
+
+
+def is_shortened(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
+    """True if a function that makes a tensor longer asks for its size, and has another line that gives it a new value, which may be
+    shorter: ``if bank.size(0) > 5000: bank = bank[chosen]``."""
+    for code in codes:
+        for part in with_inner(code):
+            if not has_variable(part, name):
+                continue
+            lines = [line for line in lines_of(part) if line.in_loop or attribute]
+            its = [line for line in lines if name in (line.attributes_stored if attribute else line.stores)]
+            asks = any(line.asks_size and _loads(line, name, attribute=attribute) for line in lines)
+            if asks and len(its) > 1 and any(_loads(line, name, attribute=attribute) for line in its):
+                return True
+    return False
 
 
 def is_looked_up(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:

@@ -64,7 +64,7 @@ class Holder(NamedTuple):
     drained: bool = False
     """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
     limited: bool = False
-    """True if the code that adds to it compares its length (drains.py)."""
+    """True if the code that adds to it, or that makes a tensor longer, compares its length (drains.py)."""
     keyed: bool = False
     """True for a container by key, such as a dict: it grows no more when the keys come again."""
     looked_up: bool = False
@@ -167,7 +167,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
-        limited=is_container and _is_limited(links, codes),
+        limited=_is_limited(links, codes, is_container=is_container),
         keyed=(issubclass(last.kind, Mapping) and not in_optimizer) or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         cut=not is_container and _is_cut(links, codes),
@@ -345,9 +345,10 @@ def _is_cut(links: list[Path], codes: Codes) -> bool:
     return found is not None and drains.is_cut(found[0], found[1], attribute=found[2])
 
 
-def _is_limited(links: list[Path], codes: Codes) -> bool:
+def _is_limited(links: list[Path], codes: Codes, *, is_container: bool) -> bool:
     found = _own_name(links, codes)
-    return found is not None and drains.is_limited(found[0], found[1], attribute=found[2])
+    limits = drains.is_limited if is_container else drains.is_shortened
+    return found is not None and limits(found[0], found[1], attribute=found[2])
 
 
 def _is_looked_up(links: list[Path], codes: Codes) -> bool:

@@ -318,6 +318,7 @@ class Judge:
         if kind.name == "growing-eval" and context.evaluating:
             growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, context.boundaries))
         found = HolderVerdict(kind.name, group, kind.count, age, growth, given, per=context.per, reason=kind.reason)
+        is_new = kind.name == "tensor-growth" and history.state is not HolderState.REPORTED
         if kind.name in GROWS and holder.container and not kind.chain:
             cycle = history.accumulation
             if cycle is None:
@@ -327,10 +328,9 @@ class Judge:
             if not context.evaluating and self._waits(holder, cycle, now, context):
                 found.waits = Reason.MAY_BE_EMPTIED
             elif (
-                kind.name == "tensor-growth"
-                and history.state is not HolderState.REPORTED
+                is_new
                 and _may_have_a_bound(group, cycle, scans)
-                and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle, now))
+                and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle.started, now))
             ):
                 late = late_growth(scans) if kind.reason is Reason.STILL_MORE else None
                 found.waits = Reason.MAY_FILL_UP if late is None else Reason.SLOWS_DOWN
@@ -338,6 +338,8 @@ class Judge:
                 slower = kind.reason is Reason.STILL_MORE and (holder.keyed or late is not None)
                 found.keys_recur = slower or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
+        elif is_new and holder.limited and _waits_to_fill(scans[0].iteration, now):
+            found.waits = Reason.MAY_FILL_UP
         elif kind.chain and context.per == "step":
             restarts = history.restarts
             if restarts is None:
@@ -359,14 +361,13 @@ class Judge:
 def _may_have_a_bound(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
     """True where growth may end by itself: each key comes once, or the code limits the number or puts new elements in the place of
     old ones. (Whole models are not kept on purpose.)"""
-    holder = group.holder
-    may = holder.limited or holder.drained or (holder.keyed and gains_elements(scans))
+    may = group.holder.limited or group.holder.drained or (group.holder.keyed and gains_elements(scans))
     return may and cycle.after is None and not group.models
 
 
-def _waits_to_fill(cycle: AccumulationCycle, now: Observation) -> bool:
-    """True while a container that may have a bound is not reported yet. (One whose growth slows down is not reported at all.)"""
-    return now.iteration - cycle.started < POLICY.filling_iterations
+def _waits_to_fill(started: int, now: Observation) -> bool:
+    """True while what may have a bound is not reported yet. (A container whose growth slows down is not reported at all.)"""
+    return now.iteration - started < POLICY.filling_iterations
 
 
 def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> None:

@@ -318,6 +318,10 @@ def _slope(floor: Trend) -> str:
 def _still(floor: Trend | None) -> str:
     if floor is None:
         return f"Fewer than {MIN_STEPS} steps with known memory after the step: too few to detect growth."
+    if floor.level_since is not None:
+        return f"Memory after each step rose until step {count(round(floor.level_since))}, and is level since."
+    if floor.low > 0:
+        return f"Memory after each step rises by {_slope(floor)} on average, but not throughout."
     seen = f"No growth over {floor.steps} steps"
     return f"{seen}. Growth below {amount(floor.margin)} per step cannot be detected."
 

@@ -50,6 +50,10 @@ LEVEL_SHARE: Final = 0.25
 REGULAR_JUMPS: Final = 3
 IRREGULAR: Final = 0.3
 """Relative standard deviation of sizes, or of distances, from which on three or more jumps are irregular."""
+LEVEL_GROUPS: Final = 5
+"""Minimum number of groups of steps at the end without a rise that show that growth has stopped."""
+LONGER_PAUSE: Final = 2
+"""So many times the longest pause before it must that end be."""
 THE_MODELS_SHARE: Final = 0.8
 """Share of the rise of memory after each step from which on the models themselves grow."""
 KNOWN_SHARE: Final = 1 / 3
@@ -67,8 +71,9 @@ class Trend:
     slope        bytes per step
     margin       half the width of the interval, and the smallest detectable slope
     spread_bytes scatter of the lowest values around the line
-    growing      the slope exceeds the margin, every quarter of the window rises by as much, and not only in a few jumps
+    growing      the slope exceeds the margin, every quarter of the window rises by as much, not only in a few jumps, and to the end
     slows        all this, but the end rises by much less than the beginning
+    level_since  x of the last rise, if there was growth and the end is much longer than any pause before it; else None
     jumps        number of jumps, if these make up the rise and memory is level between them; else 0
     """
 
@@ -83,6 +88,7 @@ class Trend:
     growing: bool
     jumps: int = 0
     slows: bool = False
+    level_since: float | None = None
 
     @property
     def rises_in_jumps(self) -> bool:
@@ -137,6 +143,8 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     jumps = jumps_of(at, low)
     margin = max(half, spread / span, (_HOST_GRAIN_BYTES if on_host else _GRAIN_BYTES) / span)
     rises = not jumps and slope > margin and _every_quarter_rises(at, low, slope, span)
+    level = level_since(at, low) if not jumps and slope > margin else None
+    rises = rises and level is None
     slows = rises and _slows(at, low)
     return Trend(
         points=points,
@@ -150,6 +158,7 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
         growing=rises and not slows,
         jumps=jumps,
         slows=slows,
+        level_since=level,
     )
 
 
@@ -180,6 +189,23 @@ def jumps_of(at: FloatArray, low: FloatArray) -> int:
         if max(float(np.std(one) / np.mean(one)) for one in (sizes, gaps)) < IRREGULAR:
             return 0
     return len(together)
+
+
+def level_since(at: FloatArray, low: FloatArray) -> float | None:
+    """Position of the last rise, if memory has been level for much longer than ever before: a buffer is full. Else None.
+
+    at, low   positions and values as :func:`lowest` gives them
+    """
+    never_below = np.minimum.accumulate(low[::-1])[::-1]
+    rises = np.diff(never_below)
+    whole = float(never_below[-1] - never_below[0])
+    rising = np.flatnonzero(rises >= _QUARTER_SHARE * whole / max(1, len(rises)))
+    if whole <= 0 or not len(rising):
+        return None
+    pauses, end = np.diff(rising, prepend=-1), len(rises) - 1 - int(rising[-1])
+    if end < max(LEVEL_GROUPS, LONGER_PAUSE * int(pauses.max())):
+        return None
+    return float(at[rising[-1] + 1])
 
 
 def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
