@@ -112,3 +112,9 @@ def test_steps_without_a_known_peak_tell_no_effect() -> None:
 )
 def test_memory_shows_whether_a_container_that_may_fill_up_still_grows(after: list[int], gone_on: bool) -> None:
     assert has_gone_on([leak()], memory(100 * MIB, after)) is gone_on
+
+
+@pytest.mark.parametrize(("steps", "gone_on"), [(4, True), (15, True), (25, False)])
+def test_what_gets_a_tensor_every_ten_steps_may_go_on_without_one_for_a_while(steps: int, gone_on: bool) -> None:
+    rare = leak(count=2, held_bytes=20 * MIB, growth=MIB)
+    assert has_gone_on([rare], memory(100 * MIB, [100 * MIB] * steps)) is gone_on

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DOUBT: Final = 0.25
 """Share by which the rise of memory may differ from the growth of the findings."""
+TENSORS_AT_ONCE: Final = 2
+"""Tensors that a container may get together, so that it gets none for as many times as long."""
 CHANGES: Final = ("growing", "tensor-growth", "cycle")
 """Kinds whose bytes change from step to step."""
 BY_MEMORY: Final = (
@@ -68,10 +70,22 @@ class MemorySinceScan:
 
 
 def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan) -> bool:
-    """Whether memory rose since the last scan as fast as what grew at it. True if too few steps ended or its rise is unknown."""
-    expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak in growing if leak.peak_effect_bytes)
+    """Whether memory rose since the last scan as fast as what grew at it. True if too few steps ended or its rise is unknown.
+
+    What gets one tensor every eight steps, at each checkpoint, say, does not rise in four.
+    """
+    on_card = [leak for leak in growing if leak.peak_effect_bytes]
+    expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak in on_card)
     risen = memory.risen_bytes
-    return risen is None or memory.steps < POLICY.baseline_window or risen >= (1 - DOUBT) * expected * memory.steps
+    if risen is None or memory.steps < max([POLICY.baseline_window, *map(_steps_for_more, on_card)]):
+        return True
+    return risen >= (1 - DOUBT) * expected * memory.steps
+
+
+def _steps_for_more(leak: messages.Leak) -> float:
+    """Steps in which a holder that is growing as before must have got at least one more tensor."""
+    growth = leak.growth_bytes_per_step or 0.0
+    return TENSORS_AT_ONCE * leak.held_bytes / max(1, leak.count) / growth if growth > 0 else 0.0
 
 
 def at_end(leaks: Sequence[messages.Leak], memory: MemorySinceScan, step: int) -> list[messages.Leak]:

@@ -69,6 +69,8 @@ class Holder(NamedTuple):
     """True for a container by key, such as a dict: it grows no more when the keys come again."""
     looked_up: bool = False
     """True for such a container if the code looks a key up before it adds it (drains.py)."""
+    made_anew: bool = False
+    """True for a variable that a loop assigns before it reads it."""
     cut: bool = False
     """True if a line keeps only a slice of a tensor that it makes longer (drains.py)."""
     handed_out: bool = False
@@ -170,6 +172,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         limited=_is_limited(links, codes, is_container=is_container),
         keyed=(issubclass(last.kind, Mapping) and not in_optimizer) or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
+        made_anew=len(links) == 1 and root.code is not None and line_search.made_anew(root.code, root.name),
         cut=not is_container and _is_cut(links, codes),
         handed_out=is_container and _is_handed_out(links, codes),
         emptied_at=_place_of(emptying),

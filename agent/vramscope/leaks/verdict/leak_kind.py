@@ -13,7 +13,7 @@ from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKind, Mechanism
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.verdict.history import Observation, fills_slots, lengthens, rises
+from vramscope.leaks.verdict.history import Observation, fills_slots, lengthens, rises, was_renewed
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import Reason
 
@@ -153,7 +153,8 @@ class Classification:
             return None
         if holder.container and now.tensors >= POLICY.container_tensors:
             seen = [*self.before, now]
-            leaks = self._number_rises() and not fills_slots(seen)
+            renewed = holder.made_anew and was_renewed(self.before)  # a batch with more and more elements
+            leaks = self._number_rises() and not fills_slots(seen) and not renewed
             reason = Reason.TENSORS_INCREASE
         else:
             patience = _patience(holder, self.context.per)
