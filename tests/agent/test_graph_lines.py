@@ -334,6 +334,29 @@ def test_a_method_that_sets_a_sum_to_a_constant_begins_it_anew():
     assert drains.begun_anew(functions, "total", attribute=True) == drains.Drain(functions[3], 5, whole=True)
 
 
+def test_what_is_taken_out_of_a_container_and_written_to():
+    code = code_of("""
+        def train(self, p, g):
+            state = self.state[p]
+            if not state:
+                state["mean"] = zeros(p)
+            state["mean"] = beta * state["mean"] + g * rest
+            self.done = state["mean"]
+    """)
+    found = [line_search.overwritten_through(code, number) for number in (3, 5, 7)]
+    assert found == [6, None, None]
+
+
+def test_a_line_that_only_reads_an_attribute():
+    code = code_of("""
+        def train(self, rows):
+            for one in self.free:
+                self.free.append(one)
+            self.free = kept(self.free)
+    """)
+    assert [line_search.only_reads(code, number, "free") for number in (3, 4, 5)] == [True, False, False]
+
+
 def test_what_begins_empty_beside_others():
     code = module_of("""
         def __init__(self, parent):

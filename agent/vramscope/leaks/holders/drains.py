@@ -113,7 +113,7 @@ def _taken_from_argument(line: Line, name: str, callee: types.CodeType, *, is_li
     # Something is often taken out of another argument, such as the labels out of a batch.
     others = (line.loads | line.attributes_loaded) - {name, callee.co_name, "self"}
     is_it = len(arguments_of(callee)) == 1 or not others
-    return next(iter(takings.values())) if is_it and len(takings) == 1 else None
+    return next(iter(takings.values()), None) if is_it else None
 
 
 def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:

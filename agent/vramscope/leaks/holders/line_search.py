@@ -134,6 +134,23 @@ def added_through(code: types.CodeType, number: int) -> int | None:
     return None
 
 
+def overwritten_through(code: types.CodeType, number: int) -> int | None:
+    """The line that puts most into a variable which line ``number`` takes out of a container, and only takes out:
+    ``state["mean"] = 0.9 * state["mean"] + g`` after ``state = self.state[p]``. None where there is none."""
+    lines = lines_of(code)
+    taken = [line for line in lines if line.number == number and len(line.stores) == 1 and not line.adds]
+    if not taken:
+        return None
+    later = [line for line in lines if line.number > number and line.overwrites and taken[0].stores & line.loads]
+    return max(later, key=lambda line: len(line.loads)).number if later else None
+
+
+def only_reads(code: types.CodeType, number: int, attribute: str) -> bool:
+    """Whether that line asks for an attribute, and neither assigns it nor adds to anything."""
+    its = [line for line in lines_of(code) if line.number == number and attribute in line.attributes_loaded]
+    return bool(its) and not any(line.adds or attribute in line.attributes_stored for line in its)
+
+
 def begins_empty(code: types.CodeType, number: int, name: str) -> bool:
     """Whether that line makes an empty container of that name, and keeps nothing in it yet."""
     return any(line.number == number and name in line.empties for line in lines_of(code))

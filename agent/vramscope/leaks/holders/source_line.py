@@ -57,7 +57,7 @@ def place_of(
         at = line_search.attribute_kept_at(own, name, container=container, keys=keys) or line_search.attribute_kept_at(
             codes.all, name, container=container, of=of, strictly=owner is not None and not own, keys=keys
         )
-        if at is not None and container and at[0].co_name == "__init__":
+        if at is not None and container and (at[0].co_name == "__init__" or line_search.only_reads(*at, name)):
             # Its class only makes it: who has such an object fills it, as ``state.residuals[step] = ...`` in a function.
             at = line_search.filled_at(codes.all, name, {of, root.name} - {"", "self"}) or at
         if at is not None:
@@ -109,11 +109,12 @@ def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.C
 
 
 def filled_inside(paths: Sequence[Path], skip: int, at: _Place) -> _Place:
-    """The line that adds to an inner list, where line ``at`` only takes that list out of the holder."""
+    """The line that adds to an inner list or dict, where line ``at`` only takes that one out of the holder."""
     code, line = at
-    if code is None or line is None or _inner_name(paths, skip) != "":
+    if code is None or line is None:
         return at
-    return code, line_search.added_through(code, line) or line
+    through = line_search.added_through if _inner_name(paths, skip) == "" else line_search.overwritten_through
+    return code, through(code, line) or line
 
 
 def _inner_name(paths: Sequence[Path], skip: int) -> str | None:
