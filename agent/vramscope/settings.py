@@ -249,7 +249,7 @@ class Settings:
     flush_ms: int = _setting(
         "VRAMSCOPE_FLUSH_MS",
         200,
-        _whole(20, 60_000),
+        _whole(20, 10_000),
         "Milliseconds between two batches to the server. After ten seconds it is up to a second, where sending would take more "
         "than 0.2 % of a core. A server with many ranks asks for more, up to 10 s.",
     )

@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+LEAST_LOST_AFTER_SECONDS: Final = 15.0
+"""Agents send every 10 s at least, and may be late: after less silence live runs would count as lost."""
 _BUCKET: Final = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[^/?#]+)*/*")
 
 
@@ -49,6 +51,7 @@ class Settings(BaseSettings):
     retention_days: float | None = Field(
         default=None,
         gt=0,
+        le=36_500,
         description="Days after which silent runs are deleted; by default never. Pinned and baseline runs stay.",
     )
     retention_bytes: int | None = Field(
@@ -76,7 +79,10 @@ class Settings(BaseSettings):
         description="Maximum memory for the conversion of a snapshot: about 300 bytes an event.",
     )
     lost_after_seconds: float = Field(
-        default=30.0, gt=0, description="Seconds of silence after which a run that has not ended counts as lost."
+        default=30.0,
+        le=2_592_000,
+        allow_inf_nan=False,
+        description="Seconds of silence after which a run that has not ended counts as lost; at least 15.",
     )
     require_tokens: bool | None = Field(
         default=None,
@@ -159,6 +165,15 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="warning", description="Log level of the console."
     )
+
+    @field_validator("lost_after_seconds")
+    @classmethod
+    def _longer_than_agents_are_silent(cls, value: float) -> float:
+        if value < LEAST_LOST_AFTER_SECONDS:
+            raise ValueError(
+                f"agents may be silent for 10 s, so live runs would count as lost: {LEAST_LOST_AFTER_SECONDS:g} or more"
+            )
+        return value
 
     @field_validator("allowed_hosts", "trusted_proxies", "proxy_admins", "groups", mode="before")
     @classmethod

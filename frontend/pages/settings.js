@@ -211,6 +211,7 @@ class SettingsPage {
 function retentionText(name, value) {
   if (name === "days") return `runs without data for ${count(value)} ${value === 1 ? "day" : "days"} are deleted`;
   if (name === "bytes") return `above ${bytes(value)} the oldest ended runs are deleted`;
+  if (name === "clock") return value;
   return `${name.replaceAll("_", " ")}: ${value}`;
 }
 

@@ -26,10 +26,12 @@ PATIENCE_SECONDS = 60
 
 
 class RunningServer:
-    """A real server at a port of its own, in a thread."""
+    """A real server at a port of its own, in a thread. ``lost_after_seconds`` may be shorter than users can set it."""
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
-        self.services = Services(Settings(data_dir=data_dir, **{"port": 0, "log_level": "critical", **settings}))
+        lost_after = {name: settings.pop(name) for name in ("lost_after_seconds",) if name in settings}
+        given = Settings(data_dir=data_dir, **{"port": 0, "log_level": "critical", **settings})
+        self.services = Services(given.model_copy(update=lost_after))
         listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.url = self.services.address = f"http://127.0.0.1:{self.port}"
@@ -71,6 +73,8 @@ _COMMAND = """
 import os, sys
 os.dup2(1, 2)
 sys.argv[0] = "vramscope"
+from vramscope_server import settings
+settings.LEAST_LOST_AFTER_SECONDS = 0  # tests do not wait for so long
 from vramscope_server.__main__ import main
 sys.exit(main())
 """

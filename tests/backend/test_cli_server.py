@@ -145,6 +145,10 @@ def test_what_cannot_be_is_told_in_one_line(tmp_path, refused, monkeypatch):
     assert "cannot listen at 203.0.113.1" in refused("--port", "0", "--host", "203.0.113.1")
     monkeypatch.setenv("VRAMSCOPE_RETENTION_DAYS", "-1")
     assert "VRAMSCOPE_RETENTION_DAYS cannot be '-1'" in refused()
+    monkeypatch.delenv("VRAMSCOPE_RETENTION_DAYS")
+    for value in ("0.5", "14", "-1", "nan", "inf", "1e300"):
+        monkeypatch.setenv("VRAMSCOPE_LOST_AFTER_SECONDS", value)
+        assert f"VRAMSCOPE_LOST_AFTER_SECONDS cannot be '{value}'" in refused()
 
 
 def test_a_database_can_be_a_path(start, tmp_path):

@@ -40,6 +40,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self.now = NOW
+        self.passed = 0
         self.news: list[BatchNews] = []
         self.rows: list[dict[str, Any]] = []
         self.open()
@@ -65,6 +66,10 @@ class Store:
     def _hear(self, stored: Any, rows: Any) -> None:
         self.news.extend(stored)
         self.rows.extend(rows)
+
+    def wait(self, ns: float) -> None:
+        """Let time pass."""
+        self.now, self.passed = self.now + int(ns), self.passed + int(ns)
 
     def agent(self, run: str | None = None, **options: Any) -> Agent:
         return Agent(run, **{"start_ns": self.now, **options})
@@ -568,6 +573,94 @@ def test_a_clock_that_jumps_ahead_deletes_no_run_for_a_day(store: Store) -> None
         assert retention.apply() == []
         store.now, passed = store.now + hours * 3600 * SECOND, passed + hours * 3600 * SECOND
     assert retention.apply() == [agent.run]
+
+
+DAY = 86_400 * SECOND
+
+
+def retention_of(store: Store, days: float = 9) -> Retention:
+    """Of a server that starts now. The time that passes is that of the clock, without its jumps."""
+    return Retention(
+        store.database, store.writer, days=days, max_bytes=None, clock=lambda: store.now, passed=lambda: store.passed
+    )
+
+
+def test_a_server_that_starts_with_a_clock_ahead_deletes_no_run_for_a_day(store: Store) -> None:
+    agent = store.agent()
+    store.send(agent, agent.samples(2), agent.ended())
+    assert retention_of(store).apply() == []
+    store.now += 1800 * DAY
+    wrong = retention_of(store)
+    assert wrong.apply() == []
+    assert wrong.clock.words is not None and "went ahead by 1800 d" in wrong.clock.words
+    store.wait(0.9 * DAY)
+    assert wrong.apply() == []
+    again = retention_of(store)
+    assert again.apply() == [], "a restart does not end the doubt"
+    store.now -= 1800 * DAY
+    assert again.apply() == [] and again.clock.words is None, "corrected"
+    store.wait(9 * DAY)
+    right = retention_of(store)
+    assert right.apply() == [], "nine days without the server: the clock alone says so"
+    store.wait(1.1 * DAY)
+    assert right.apply() == [agent.run]
+    assert right.clock.words is None
+
+
+def test_a_server_that_is_used_once_a_week_deletes_what_was_old_the_week_before(store: Store) -> None:
+    agent = store.agent()
+    store.send(agent, agent.samples(2), agent.ended())
+    deleted = []
+    for _ in range(4):
+        deleted.append(retention_of(store).apply())
+        store.wait(7 * DAY)
+    assert deleted == [[], [], [], [agent.run]]
+
+
+def test_a_run_that_came_under_a_clock_that_was_behind_is_not_old_when_the_clock_is_right(store: Store) -> None:
+    before = store.agent()
+    store.send(before, before.samples(2), before.ended())
+    assert retention_of(store).apply() == []
+    store.wait(3600 * SECOND)
+    store.now -= 300 * DAY
+    behind = retention_of(store)
+    during = store.agent()
+    store.send(during, during.samples(2), during.ended())
+    assert behind.apply() == []
+    assert behind.clock.words == "The clock is 299 d 23 h behind a time that it showed before."
+    store.now += 300 * DAY
+    store.wait(2 * DAY)
+    after = retention_of(store)
+    for _ in range(3):
+        assert after.apply() == []
+        store.wait(DAY)
+    store.wait(5 * DAY)
+    assert after.apply() == [during.run, before.run]
+
+
+def test_a_run_with_a_time_before_vramscope_existed_has_no_age(store: Store) -> None:
+    right, store.now = store.now, 980_000_000 * SECOND  # in 2001
+    agent = store.agent()
+    store.send(agent, agent.samples(2), agent.ended())
+    store.now = right
+    retention = retention_of(store)
+    for _ in range(3):
+        assert retention.apply() == []
+        store.wait(DAY)
+
+
+def test_a_run_that_died_under_a_clock_that_was_ahead_is_lost_after_a_restart(store: Store) -> None:
+    store.now += 1800 * DAY
+    agent = store.agent()
+    store.send(agent, agent.samples(2))
+    store.close()
+    store.now -= 1800 * DAY
+    store.open()
+    store.tick()
+    assert store.run(agent.run)["state"] == "running"
+    for _ in range(4):
+        store.tick(10)
+    assert store.run(agent.run)["state"] == "lost"
 
 
 def test_retention_by_size_deletes_the_oldest_first(store: Store) -> None:

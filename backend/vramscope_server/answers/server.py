@@ -25,6 +25,8 @@ class RetentionFacts(TypedDict):
     """Age in days; null is no limit."""
     bytes: int | None
     """Size of the database; null is no limit."""
+    clock: str | None
+    """What is wrong with the server's clock, by which ages are counted; null: nothing is known to be."""
 
 
 class ServerFacts(TypedDict):

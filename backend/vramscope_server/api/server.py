@@ -42,7 +42,11 @@ def get_server(request: Request) -> Response:
                 runs=count,
                 writable=services.writer.trouble is None and services.writer.alive,
             ),
-            retention=RetentionFacts(days=services.settings.retention_days, bytes=services.settings.retention_bytes),
+            retention=RetentionFacts(
+                days=services.settings.retention_days,
+                bytes=services.settings.retention_bytes,
+                clock=services.retention.clock.words,
+            ),
             address=services.address,
             host_name=socket.gethostname(),
             compiling=compiling(),

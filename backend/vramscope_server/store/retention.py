@@ -1,6 +1,6 @@
 """Deletes old runs, by age and by size, and returns their space. Also deletes old entries of the audit log.
 
-Live, pinned and baseline runs are never deleted.
+Live, pinned and baseline runs are never deleted. Ages do not follow a clock that is doubted (clock_doubt.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope_server.store.audit_log import Action, Actor, Done, delete_old, insert_entry
+from vramscope_server.store.clock_doubt import ClockDoubt, passed_ns
 from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import IngestState
 from vramscope_server.store.run_queries import find_run
@@ -27,15 +28,8 @@ RETENTION: Final = Actor("retention")
 _VACUUM_PAGES = 2000
 """Pages that are returned at once: about 8 MB, ten milliseconds of the writer."""
 _HOUR_SECONDS: Final = 3600.0
-_JUMP_NS: Final = 3_600_000_000_000
-_DOUBT_SECONDS: Final = 86_400.0
-"""Time for which a clock that jumped ahead deletes nothing by age: a wrong one deletes all, and a day is long enough to see it."""
-
-
-def _passed_ns() -> int:
-    """Return the time since some moment, a sleep of the machine included where the system counts it (Linux)."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)
+_FIRST_NS: Final = 1_735_689_600_000_000_000
+"""Start of 2025. vramscope is younger: a run with an earlier time came while the server's clock was wrong."""
 
 
 class Retention:
@@ -52,7 +46,7 @@ class Retention:
         audit_entries: int = 50_000,
         hourly: Callable[[], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
-        passed: Callable[[], int] = _passed_ns,
+        passed: Callable[[], int] = passed_ns,
     ) -> None:
         self._database = database
         self._writer = writer
@@ -62,9 +56,7 @@ class Retention:
         self._audit_entries = audit_entries
         self._hourly = hourly
         self._hour_ended = 0.0
-        self._clock, self._passed = clock, passed
-        self._seen = clock(), passed()
-        self._doubtful_until_ns = passed()
+        self.clock = ClockDoubt(clock, passed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
 
@@ -93,46 +85,48 @@ class Retention:
     def apply(self) -> list[str]:
         """Delete what exceeds the limits, now. Returns the identifiers of the deleted runs. Blocks until it is done."""
         deleted: list[str] = []
-        if self._days is not None and self._trusts_the_clock():
-            before = self._clock() - int(self._days * 86_400e9)
-            for run_id in self._candidates(before):
+        with self._database.reader() as connection:
+            now_ns = self.clock.read(connection)
+        if self._days is not None:
+            for run_id in self._older(now_ns, now_ns - int(self._days * 86_400e9)):
                 deleted += self._delete(run_id)
         if self._bytes is not None:
             while not self._stop.is_set() and self._used() > self._bytes:
-                oldest = [run_id for run_id in self._candidates(None) if run_id not in deleted]
+                oldest = [run_id for run_id in self._silent() if run_id not in deleted]
                 if not oldest or not (gone := self._delete(oldest[0])):
                     break
                 deleted += gone
         if self._database.read_only is None:
-            self._writer.do(lambda connection, _: delete_old(connection, self._audit_entries)).result(60)
+            self._writer.do(self._maintain).result(60)
         if deleted:
             log.info("deleted %d old runs", len(deleted))
         if self._database.kind == "sqlite" and self._database.read_only is None:
             self._give_back()
         return deleted
 
-    def _trusts_the_clock(self) -> bool:
-        """False for a day after a jump ahead."""
-        now_ns, passed_ns = self._clock(), self._passed()
-        before_ns, mark_ns = self._seen
-        self._seen = now_ns, passed_ns
-        jump_ns = (now_ns - before_ns) - (passed_ns - mark_ns)
-        if jump_ns > _JUMP_NS:
-            self._doubtful_until_ns = passed_ns + int(_DOUBT_SECONDS * 1e9)
-            log.warning(
-                "the clock jumped ahead by %.1f hours: for a day no run is deleted by its age", jump_ns / 3.6e12
-            )
-        return passed_ns >= self._doubtful_until_ns
+    def _maintain(self, connection: Connection, _: IngestState) -> None:
+        delete_old(connection, self._audit_entries)
+        self.clock.keep(connection)
 
     def _delete_hourly(self) -> None:
         if self._hourly is not None and time.monotonic() >= self._hour_ended:
             self._hour_ended = time.monotonic() + _HOUR_SECONDS
             self._hourly()
 
-    def _candidates(self, before_ns: int | None) -> list[str]:
-        query = sa.select(runs.c.id).where(runs.c.state != "running", ~runs.c.pinned, ~runs.c.baseline)
-        if before_ns is not None:
-            query = query.where(runs.c.last_seen_ns < before_ns)
+    def _older(self, now_ns: int, before_ns: int) -> list[str]:
+        """Runs that were last seen before a time, and before any that was stored earlier and began after it.
+
+        Without the second a run that came while the clock was behind would look old as soon as the clock is right.
+        """
+        younger = (
+            sa.select(sa.func.min(runs.c.key)).where(runs.c.started_ns.between(before_ns, now_ns)).scalar_subquery()
+        )
+        is_older = runs.c.last_seen_ns.between(_FIRST_NS, before_ns)
+        return self._silent(is_older, sa.or_(younger.is_(None), runs.c.key < younger))
+
+    def _silent(self, *conditions: sa.ColumnElement[bool]) -> list[str]:
+        """Runs that may be deleted, the oldest first."""
+        query = sa.select(runs.c.id).where(runs.c.state != "running", ~runs.c.pinned, ~runs.c.baseline, *conditions)
         with self._database.reader() as connection:
             return list(connection.execute(query.order_by(runs.c.last_seen_ns)).scalars())
 

@@ -26,10 +26,8 @@ def silent_runs(connection: Connection, now_ns: int, silence: Silence) -> list[s
     """Identifiers of the running runs with a running session that is silent, as of ``RunRecord.lose_silent``."""
     query = sa.select(runs.c.id).join(sessions, sessions.c.run_key == runs.c.key).distinct()
     query = query.where(runs.c.state == "running", sessions.c.state == "running")
-    is_silent = sessions.c.last_seen_ns < now_ns - silence.lost_after_ns
-    if silence.went_back:
-        is_silent = sa.or_(is_silent, sessions.c.last_seen_ns > now_ns + silence.lost_after_ns)
-    return list(connection.execute(query.where(is_silent)).scalars())
+    is_heard = sessions.c.last_seen_ns.between(now_ns - silence.lost_after_ns, now_ns + silence.future_ns)
+    return list(connection.execute(query.where(~is_heard)).scalars())
 
 
 def baselines(connection: Connection, run_id: str, project: str | None) -> list[str]:

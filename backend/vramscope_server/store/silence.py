@@ -6,6 +6,8 @@ from typing import Final
 
 LATE_TICK_NS: Final = 5_000_000_000
 """Shortest time between two ticks, of which there is one a second, that shows a jump of the clock or a sleep."""
+FUTURE_NS: Final = 3_600_000_000_000
+"""What was sent this far in the future was sent before the clock went back, though this server may not have seen that."""
 
 
 class Silence:
@@ -13,14 +15,16 @@ class Silence:
 
     def __init__(self, now_ns: int, lost_after_ns: int) -> None:
         self.lost_after_ns = lost_after_ns
-        self.went_back = False
-        """Whether the clock went back. What was sent in its future was then sent before, not by a machine whose clock is ahead."""
+        self.future_ns = max(FUTURE_NS, lost_after_ns)
+        """A sender that was last seen this far in the future is silent. Less, and the clock of another machine may be ahead,
+        unless this server saw its own go back."""
         self._ticked_ns = self._since_ns = now_ns
 
     def tick(self, now_ns: int) -> bool:
         """Called every second. True if this server has listened as long as makes a silent run a lost one."""
         if not 0 <= now_ns - self._ticked_ns <= max(self.lost_after_ns // 2, LATE_TICK_NS):
             self._since_ns = now_ns
-        self.went_back = self.went_back or now_ns < self._ticked_ns
+        if now_ns < self._ticked_ns:
+            self.future_ns = self.lost_after_ns
         self._ticked_ns = now_ns
         return now_ns - self._since_ns > self.lost_after_ns

@@ -249,7 +249,7 @@ class RunRecord:
         """Mark sessions as lost that sent nothing for so long. One that sent in the future sent before the clock went back."""
         for session in self.sessions.values():
             silent_ns = now_ns - session.row.last_seen_ns
-            if silence.went_back and silent_ns < -silence.lost_after_ns:
+            if silent_ns < -silence.future_ns:
                 session.row.last_seen_ns = now_ns
                 silent_ns = silence.lost_after_ns + 1
             if session.row.state == "running" and silent_ns > silence.lost_after_ns:
