@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
@@ -25,6 +26,7 @@ from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_queries import list_runs
+from vramscope_server.store.sampled_peaks import sampled_peaks
 
 log = logging.getLogger("vramscope_server.notifications")
 
@@ -66,8 +68,11 @@ class _Delivery:
             self._settled()
 
 
-def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
-    """Messages that the state of a run is worth now, by kind."""
+def messages_of(row: RunRow, rules: AlertRules, sampled_bytes: int | None = None) -> dict[Kind, Message]:
+    """Messages that the state of a run is worth now, by kind.
+
+    sampled_bytes  highest reserved memory of a sample, where peaks were not measured: the headroom is less than that leaves
+    """
     name, found = row["name"], dict[Kind, Message]()
     ended_by_oom = row["state"] == "failed" and (row["error_type"] or "").endswith("OutOfMemoryError")
     errors = row["out_of_memory"] or 0
@@ -82,20 +87,33 @@ def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
     leaked = row["leaked_bytes"] or 0
     if row["leaks"] and rules["leaks"]["on"] and leaked >= rules["leaks"]["least_bytes"]:
         found["leak"] = Message(f"{name} leaks memory", f"Leaks retain {amount(leaked)}.")
-    capacity, reserved = row["capacity_bytes"], row["peak_reserved_bytes"]
+    capacity, reserved = row["capacity_bytes"], max(row["peak_reserved_bytes"] or 0, sampled_bytes or 0)
     if rules["headroom"]["on"] and capacity and reserved:
         left = (capacity - reserved) / capacity
         if left < rules["headroom"]["below_fraction"]:
-            found["headroom"] = Message(f"{name} has {percent(max(0.0, left))} of the device left", _peak(row))
+            most = "" if sampled_bytes is None else "at most "
+            title = f"{name} has {most}{percent(max(0.0, left))} of the device left"
+            found["headroom"] = Message(title, _peak(row, sampled_bytes))
     return found
+
+
+def _sampled(connection: Connection, row: RunRow, rules: AlertRules) -> int | None:
+    """Highest reserved memory of a sample, where a rule needs it and peaks were not measured."""
+    if not rules["headroom"]["on"] or not row["capacity_bytes"] or row["peak_reserved_bytes"] is not None:
+        return None
+    return sampled_peaks(connection, row["run_id"]).reserved_bytes
 
 
 def _step(row: RunRow) -> str:
     return UNKNOWN if row["steps"] is None else f"{row['steps']:,}"
 
 
-def _peak(row: RunRow) -> str:
-    return f"Peak reserved: {amount(row['peak_reserved_bytes'])} of {amount(row['capacity_bytes'])}."
+def _peak(row: RunRow, sampled_bytes: int | None = None) -> str:
+    capacity = amount(row["capacity_bytes"])
+    if sampled_bytes is not None:
+        least = max(row["peak_reserved_bytes"] or 0, sampled_bytes)
+        return f"Peak reserved: at least {amount(least)} of {capacity} (sampled)."
+    return f"Peak reserved: {amount(row['peak_reserved_bytes'])} of {capacity}."
 
 
 class Target:
@@ -177,8 +195,8 @@ class Notifier:
         with self._database.reader() as connection:
             rules = alert_rules(connection)
             rows = list_runs(connection, limit=_OLD_RUNS)[0]
-        for row in reversed(rows):  # the newest are kept the longest
-            self._known.add(row["run_id"], *messages_of(row, rules))
+            for row in reversed(rows):  # the newest are kept the longest
+                self._known.add(row["run_id"], *messages_of(row, rules, _sampled(connection, row, rules)))
         for target in self.targets:
             target.start()
         self._thread = threading.Thread(target=self._run, name="vramscope-notifications", daemon=True)
@@ -225,8 +243,9 @@ class Notifier:
     def _send_about(self, row: RunRow) -> None:
         with self._database.reader() as connection:
             rules = alert_rules(connection)
+            sampled = _sampled(connection, row, rules)
         known = self._known.of(row["run_id"])
-        for kind, message in messages_of(row, rules).items():
+        for kind, message in messages_of(row, rules, sampled).items():
             if kind not in known:
                 self.send(row["run_id"], kind, message, f"/runs/{row['run_id']}")
                 self._known.add(row["run_id"], kind)

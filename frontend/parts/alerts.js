@@ -39,9 +39,11 @@ export function alertsOf(run) {
     capacity_bytes: capacity,
   } = run;
   const rules = { ...ON, ...run.alert_rules };
-  const { headroom } = headroomOf(run);
+  const { headroom: exact, most } = headroomOf(run);
+  const headroom = most ?? exact; // a bound can show that it is too small, and never that it is not
   const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // its record may be missing
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
+  const isTight = isKnown(headroom) && headroom < capacity * rules.headroom.below_fraction;
   const alerts = [
     {
       rule: "leaks",
@@ -69,7 +71,7 @@ export function alertsOf(run) {
     },
     {
       rule: "headroom",
-      number: isKnown(headroom) && headroom < capacity * rules.headroom.below_fraction ? 1 : 0,
+      number: isTight ? 1 : 0,
       words: `headroom below ${share(rules.headroom.below_fraction)}`,
       part: "[data-kpi=headroom]",
     },
@@ -84,7 +86,7 @@ export function alertsOf(run) {
     ["leaks", leaks === null, "leaks"],
     ["findings", findings === null, "pitfalls"],
     ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
-    ["headroom", !isKnown(headroom), "headroom"],
+    ["headroom", !isTight && (isKnown(most) || !isKnown(exact)), "headroom"],
     ["never_needed", !isKnown(never), "never needed"],
   ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
   const off = Object.keys(ON)

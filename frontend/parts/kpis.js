@@ -137,21 +137,20 @@ export class Kpis {
       reserved,
       capacity,
     );
-    this.put(
-      "peak",
-      `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`,
-      peakNote(run),
-      run.peak_allocated_bytes,
-      capacity,
-    );
-    const { headroom, used, isDeviceUse } = headroomOf(run);
+    const { sampled_allocated_bytes: sampled, peak_allocated_bytes: measured } = run;
+    const peak = isKnown(sampled) ? Math.max(sampled, measured ?? 0) : measured;
+    const isBound = isKnown(sampled) || (run.lower_bound_steps > 0 && isKnown(measured));
+    this.put("peak", `${isBound ? "≥ " : ""}${bytes(peak)}`, peakNote(run), peak, capacity);
+    const { headroom, most, used, isDeviceUse } = headroomOf(run);
     this.put(
       "headroom",
-      bytes(headroom),
+      isKnown(most) ? `≤ ${bytes(most)}` : bytes(headroom),
       isKnown(used)
         ? `above ${bytes(used)} ${isDeviceUse ? "in use on the device" : "reserved, without CUDA's context"}`
-        : "peak reserved unknown",
-      used,
+        : isKnown(most)
+          ? "peak reserved is a sample"
+          : "peak reserved unknown",
+      used ?? run.sampled_reserved_bytes,
       capacity,
     );
     this.put(
@@ -229,6 +228,7 @@ function stepNote({ steps }, place) {
 /** Rank, step and phase of the peak, and its largest category. */
 function peakNote(run) {
   const parts = [];
+  if (isKnown(run.sampled_allocated_bytes)) parts.push("lower bound: sampled");
   if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);
   const rank = run.ranks.find((one) => isKnown(run.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes);
   if (rank && run.world_size > 1) parts.push(`rank ${rank.rank}`);

@@ -9,14 +9,19 @@ const MUCH = 0.1; // share of reserved memory that was never needed
 const MANY = 64 * 2 ** 20; // bytes: less is one or two segments
 
 /**
- * Headroom at the highest use: `{headroom, used, isDeviceUse}`, bytes, null if unknown. `isDeviceUse`: `used` comes
- * from the driver and includes context, libraries and other processes. Otherwise it is reserved memory only.
+ * Headroom at the highest use: `{headroom, most, used, isDeviceUse}`, bytes, null if unknown. `isDeviceUse`: `used` comes
+ * from the driver and includes context, libraries and other processes. Otherwise it is reserved memory only. `most`: where
+ * the peak is a lower bound, by samples alone or because counters were reset, the headroom is at most this.
  */
-export function headroomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
+export function headroomOf(run) {
+  const { capacity_bytes: capacity, peak_reserved_bytes: reserved, sampled_reserved_bytes: sampled, ranks } = run;
   const reported = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
   const used = isKnown(reserved) ? Math.max(reserved, ...reported) : null;
+  const least = Math.max(used ?? 0, sampled ?? 0);
+  const isBound = isKnown(sampled) || (isKnown(used) && run.lower_bound_steps > 0);
   return {
     headroom: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null,
+    most: isBound && isKnown(capacity) ? Math.max(0, capacity - least) : null,
     used,
     isDeviceUse: reported.length > 0,
   };
@@ -44,7 +49,7 @@ function dryRunVerdict(run) {
  * training runs on the CPU.
  */
 export function runVerdict(run, leaks = null, onCpu = false) {
-  const { headroom } = headroomOf(run);
+  const { headroom, most } = headroomOf(run);
   if (run.state === "failed" || run.state === "lost") return null;
   const isEarly = run.state === "running" && !run.tags.includes("dry run");
   if (!(run.steps > 0) && (headroom === null || isEarly)) return noStepVerdict(run, onCpu ? null : headroom);
@@ -60,7 +65,7 @@ export function runVerdict(run, leaks = null, onCpu = false) {
       ? "Memory grows."
       : tight
         ? `Only ${bytes(headroom)} of headroom.`
-        : `It fits, with ${bytes(headroom)} of headroom.`;
+        : `It fits, with ${isKnown(most) ? "at most " : ""}${bytes(headroom)} of headroom.`;
   return h(
     "div",
     { class: `banner verdict ${found ? "bad" : grows || tight ? "warn" : "good"}`, "data-verdict": true },

@@ -93,6 +93,42 @@ def test_an_unknown_value_fails_only_with_strict(server: RunningServer, cli: Cli
     assert not checked(cli, server, bound.run, "--baseline", zero.run)[1]["against zero"]["passed"]
 
 
+def test_a_sampled_peak_can_fail_and_never_pass(server: RunningServer, cli: Cli) -> None:
+    """Of Intel XPU and Apple MPS samples are all that is known: the peak is at least the highest."""
+    xpu, exact = without_peaks(server, "xpu", 3 * GIB), make_run(server, "exact", peak=2 * GIB)
+    limits = ("--peak-allocated", "2.9GiB", "--peak-reserved", "5GiB")
+    code, checks = checked(cli, server, xpu.run, *limits)
+    assert code == 1
+    assert (checks["peak allocated"]["passed"], checks["peak reserved"]["passed"]) == (False, None)
+    assert checks["peak allocated"]["words"] == "at least 3.00 GiB (sampled)"
+    assert checks["peak reserved"]["words"] == "at least 4.00 GiB (sampled)"
+    assert checked(cli, server, xpu.run, "--peak-allocated", "3GiB")[1]["peak allocated"]["passed"] is None
+    assert checked(cli, server, xpu.run, "--baseline", exact.run)[1]["against exact"]["passed"] is False
+    found = {peak: checked(cli, server, run, "--baseline", xpu.run)[1]["against xpu"] for peak, run in (
+        (2, exact.run), (4, make_run(server, "more", peak=4 * GIB).run), (3, xpu.run),
+    )}  # fmt: skip
+    assert {peak: one["passed"] for peak, one in found.items()} == {2: True, 4: None, 3: None}, "it may have had more"
+    assert "66.7 % of at least 3.00 GiB (sampled)" in found[2]["words"]
+    code, out, _ = cli("show", xpu.run, "--server", server.url)
+    assert code == 0 and "at least 3.00 GiB (sampled)" in out and "at least 4.00 GiB (sampled)" in out
+
+
+def test_one_rank_with_samples_alone_makes_the_peak_of_all_a_lower_bound(server: RunningServer, cli: Cli) -> None:
+    agent = make_run(server, "mixed", peak=2 * GIB)
+    without_peaks(server, "mixed", GIB, run=agent.run, rank=1)
+    one = checked(cli, server, agent.run, "--peak-allocated", "3GiB")[1]["peak allocated"]
+    assert (one["passed"], one["words"]) == (None, "at least 2.00 GiB (sampled)")
+
+
+def without_peaks(server: RunningServer, name: str, allocated: int, **options: Any) -> Agent:
+    """A finished run whose steps have no peaks."""
+    agent = Agent(name=name, **options)
+    unknown = dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "forward_peak_allocated_bytes"), -1)
+    rows = agent.samples(3, allocated_bytes=[GIB, allocated, GIB], reserved_bytes=4 * GIB, ooms=0)
+    server.send(agent, rows, agent.steps(9, **unknown), scan(), agent.ended())
+    return agent
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

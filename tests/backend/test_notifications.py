@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,6 +109,25 @@ RULES: Any = {
 )
 def test_each_kind_of_message_has_its_condition(changes: dict[str, Any], kinds: list[str]) -> None:
     assert list(notifications.messages_of({**ROW, **changes}, RULES)) == kinds
+
+
+@pytest.mark.parametrize(("sampled_gib", "titles"), [(9.8, ["gpt2 has at most 2.0 % of the device left"]), (9, [])])
+def test_a_sampled_peak_can_show_that_headroom_is_small(sampled_gib: float, titles: list[str]) -> None:
+    row = {**ROW, "peak_reserved_bytes": None}
+    found = notifications.messages_of(row, RULES, int(sampled_gib * (1 << 30))).values()
+    assert [message.title for message in found] == titles
+    assert all(message.body == "Peak reserved: at least 9.80 GiB of 10.0 GiB (sampled)." for message in found)
+
+
+def test_a_run_with_samples_alone_has_a_message_about_headroom(start_server: Start, receiver: Receiver) -> None:
+    server = start_server(notify=[receiver.url])
+    server.http.patch("/alerts", json={"headroom": {"on": True, "below_fraction": 0.99}})
+    agent = Agent(name="xpu")
+    unknown = dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "forward_peak_allocated_bytes"), -1)
+    server.send(agent, agent.samples(3, reserved_bytes=4 << 30), agent.steps(3, **unknown))
+    eventually(
+        lambda: [title for title in receiver.titles if re.match(r"xpu has at most \d.* of the device left", title)]
+    )
 
 
 def test_a_run_that_survives_one_error_and_dies_of_the_next_has_two_messages(

@@ -78,7 +78,11 @@ class RunningServer:
 
         listening = listen("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
-        services = Services(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
+        given = dict(self.settings)
+        lost_after = {
+            name: given.pop(name) for name in ("lost_after_seconds",) if name in given
+        }  # shorter than users may set it
+        services = Services(Settings(data_dir=self.data_dir, port=self.port, **given).model_copy(update=lost_after))
         self.first_token = services.first_token
         self.server = uvicorn_server(services)
         if DELAY_SECONDS:

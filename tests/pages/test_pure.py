@@ -263,7 +263,9 @@ def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
           const told = ({ alerts, unknown, off }) => [alerts.map(({ words }) => words), unknown, off];
           const unknown = { ...run, leaked_bytes: 1000, capacity_bytes: null, fragmentation_fraction: null };
           const roomy = { ...run, peak_reserved_bytes: 90, fragmentation_fraction: 0.1 };
-          return [run, unknown, roomy].map(alertsOf).map(told);
+          const bound = { ...roomy, lower_bound_steps: 1, alert_rules: { ...rules, resets: { on: false } } };
+          const sampled = (bytes) => ({ ...roomy, peak_reserved_bytes: null, sampled_reserved_bytes: bytes });
+          return [run, unknown, roomy, bound, sampled(96), sampled(90)].map(alertsOf).map(told);
         }"""
     )
     off = ["pitfalls"]
@@ -271,6 +273,9 @@ def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
         [["headroom below 5 %", "more than 12.5 % of reserved never needed"], [], off],
         [["2 leaks"], ["headroom", "never needed"], off],
         [[], [], off],
+        [[], ["headroom"], [*off, "resets"]],
+        [["headroom below 5 %"], [], off],
+        [[], ["headroom"], off],
     ]
 
 

@@ -102,6 +102,22 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     assert "reset" not in " ".join(page.locator("[data-kpi=peak], .facts").all_inner_texts())
 
 
+def test_sampled_peaks_are_shown_as_lower_bounds(page: Any, server: Any) -> None:
+    """A device without peak counters: the highest sample is all that is known."""
+    rank = sender.Rank(server.url, sender.Training(name="xpu", run="pages000000000f7"))
+    samples, steps = rank.make(40)
+    for name in [name for name in steps if "peak" in name]:
+        steps[name][:] = -1
+    samples["device_used_bytes"][:] = -1
+    rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    peak, headroom = page.locator("[data-kpi=peak]"), page.locator("[data-kpi=headroom]")
+    eventually(lambda: re.match(r"≥ \d\d\.\d GiB", peak.locator(".value").inner_text()))
+    assert "lower bound: sampled" in peak.locator(".note").inner_text()
+    assert re.match(r"≤ [\d.]+ GiB", headroom.locator(".value").inner_text())
+    assert headroom.locator(".note").inner_text() == "peak reserved is a sample"
+
+
 def test_what_is_wrong_is_counted_and_leads_to_where_it_is_told(page: Any, server: Any) -> None:
     alerts = page.locator("[data-kpi=alerts]")
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")

@@ -16,6 +16,7 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
 from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.sizes import size_in_bytes
 from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.reports.peak_bound import peak_bound
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """Checks of every run, unless skipped with --skip."""
@@ -95,25 +96,27 @@ def _oom(run: RunInFull) -> Check:
 
 
 def _peak(run: RunInFull, name: Literal["peak_allocated", "peak_reserved"], limit_bytes: int) -> Check:
-    """Compare a peak with its limit. A lower bound (other code reset PyTorch's counter) below it is unknown."""
-    seen = run["peak_allocated_bytes"] if name == "peak_allocated" else run["peak_reserved_bytes"]
-    label = name.replace("_", " ")
+    """Compare a peak with its limit. A lower bound below it is unknown, one above it fails."""
+    bound = peak_bound(run, name)
+    label, seen = name.replace("_", " "), bound.bytes
     if seen is None:
         return Check(label, None, UNKNOWN, None, limit_bytes)
-    if run["lower_bound_steps"] and seen <= limit_bytes:
-        return Check(label, None, f"at least {amount(seen)} (lower bound)", seen, limit_bytes)
-    return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
+    passed = False if seen > limit_bytes else None if bound.is_lower else True
+    return Check(label, passed, bound.words, seen, limit_bytes)
 
 
 def _against(run: RunInFull, base: RunInFull, tolerance_percent: float) -> Check:
-    name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
-    if most is None:
+    """Compare peaks. A baseline that is a lower bound permits at least so much: to exceed that proves nothing."""
+    name, most = f"against {plain(base['name'])}", peak_bound(base, "peak_allocated")
+    if most.bytes is None:
         return Check(name, None, "unknown peak of the baseline")
-    one = _peak(run, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
-    seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
-    share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
+    one = _peak(run, "peak_allocated", int(most.bytes * (1 + tolerance_percent / 100)))
+    passed = None if most.is_lower and not one.passed else one.passed
+    share = (
+        f", {percent(one.seen_bytes / most.bytes)} of {most.words}" if one.seen_bytes is not None and most.bytes else ""
+    )
     words = f"{one.words}{share} (tolerance {tolerance_percent:g} %)"
-    return replace(one, check=name, words=words)
+    return replace(one, check=name, passed=passed, words=words)
 
 
 def _bytes(name: str, words: str | None) -> int | None:

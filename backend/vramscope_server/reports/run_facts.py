@@ -10,6 +10,7 @@ from vramscope_server.analysis.number_format import UNKNOWN, amount, count, dura
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.run_detail import Loss, Pitfall, RunInFull, Technique
+from vramscope_server.reports.peak_bound import PeakBound, peak_bound
 from vramscope_server.reports.plain_text import cost, has_no_device, plain
 
 CATEGORY_NAMES: Final = {
@@ -44,12 +45,9 @@ def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, st
     each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
     ran_out = run["state"] == "failed" and "OutOfMemory" in (run["error_type"] or "")
     yield "steps", f"{count(run['steps'])}{' finished before the error' if ran_out else ''}{each}"
-    least = "at least " if run["lower_bound_steps"] else ""
-    yield (
-        "peak allocated",
-        least + amount(run["peak_allocated_bytes"]) + _moment(run) + _share(run, "peak_allocated_bytes"),
-    )
-    yield "peak reserved", least + amount(run["peak_reserved_bytes"]) + _share(run, "peak_reserved_bytes")
+    allocated, reserved = peak_bound(run, "peak_allocated"), peak_bound(run, "peak_reserved")
+    yield "peak allocated", _peak(allocated, _moment(run)) + _share(run, allocated.bytes)
+    yield "peak reserved", _peak(reserved) + _share(run, reserved.bytes)
     if run["foreign_reset_steps"]:
         yield "counters reset", _resets(run)
     yield "never needed", _never_needed(run)
@@ -94,8 +92,14 @@ def _resets(run: RunInFull) -> str:
     return f"{text}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{text}; peaks are exact"
 
 
-def _share(run: RunInFull, name: Literal["peak_allocated_bytes", "peak_reserved_bytes"]) -> str:
-    value, capacity = run[name], run["capacity_bytes"]
+def _peak(bound: PeakBound, moment: str = "") -> str:
+    """A peak with its step. A reset of the counters has a row of its own."""
+    sampled = " (sampled)" if bound.why == "sampled" else ""
+    return f"{'at least ' if bound.is_lower else ''}{amount(bound.bytes)}{sampled}{moment}"
+
+
+def _share(run: RunInFull, value: int | None) -> str:
+    capacity = run["capacity_bytes"]
     return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
 
 

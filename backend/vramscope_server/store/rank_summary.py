@@ -75,6 +75,8 @@ class RankSummary(msgspec.Struct):
     it."""
     has_steps_without_peaks: bool = False
     """Whether steps have ended whose peaks are unknown."""
+    has_tail: bool = False
+    """Whether the peaks after the last step are known; False in older summaries."""
     lower_bound_steps: int | None = None
     """Number of those steps whose peaks are lower bounds, because PyTorch's functions were bypassed."""
     graphs_alive: int | None = None
@@ -99,6 +101,20 @@ class RankSummary(msgspec.Struct):
     def measured_reserved_bytes(self) -> int | None:
         """Highest reserved memory. None if steps have ended whose peaks are unknown."""
         return None if self._has_samples_alone else self.peak_reserved_bytes
+
+    @property
+    def sampled_allocated_bytes(self) -> int | None:
+        """Highest allocated memory, if samples alone say so: the peak is at least this. None if it was measured."""
+        return None if self._has_measured_peak else self.peak_allocated_bytes
+
+    @property
+    def sampled_reserved_bytes(self) -> int | None:
+        """Highest reserved memory, if samples alone say so."""
+        return None if self._has_measured_peak else self.peak_reserved_bytes
+
+    @property
+    def _has_measured_peak(self) -> bool:
+        return self.step_peak_bytes is not None or bool(self.phase_peaks_bytes) or self.has_tail
 
     @property
     def _has_samples_alone(self) -> bool:
@@ -193,6 +209,7 @@ class RankSummary(msgspec.Struct):
 
     def end(self, tail: messages.Tail) -> None:
         """Count what came after the last step, which no row contains."""
+        self.has_tail = True
         self.peak_allocated_bytes = _most(self.peak_allocated_bytes, tail.peak_allocated_bytes)
         self.peak_reserved_bytes = _most(self.peak_reserved_bytes, tail.peak_reserved_bytes)
         if tail.peak_allocated_bytes >= (self.sample_peak_bytes or 0):

@@ -29,6 +29,7 @@ from vramscope_server.store.other_processes import other_processes
 from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
+from vramscope_server.store.sampled_peaks import sampled_peaks
 from vramscope_server.store.scalars import rank_loss
 from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import events, ranks, sessions
@@ -47,6 +48,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         leaks = merge_leaks(scans, run.peak_allocated_bytes)
     shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
     row = run_row(run)
+    sampled = sampled_peaks(connection, run.id)
     return {
         "run_id": row["run_id"],
         "project": row["project"],
@@ -95,6 +97,8 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         "dropped_samples": _dropped_samples(connection, run),
         "foreign_reset_steps": _most(rows, "foreign_reset_steps"),
         "lower_bound_steps": _most(rows, "lower_bound_steps"),
+        "sampled_allocated_bytes": sampled.allocated_bytes,
+        "sampled_reserved_bytes": sampled.reserved_bytes,
         "framework": run.framework,
         "config": run.config,
         "command": run.command,
