@@ -43,6 +43,9 @@ _WRITER_SETTINGS: Final = (
     "SET tcp_keepalives_count = 3",
 )
 """Bounds how long others wait for the locks of a process that hangs, or whose machine is gone."""
+_CACHE_KIB: Final = 1000
+"""Pages that each SQLite connection keeps. More fills up for an hour while a database grows, and makes nothing faster: the
+system keeps the file's pages, too."""
 _CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -112,7 +115,7 @@ class Database:
         def connect_reader() -> sqlite3.Connection:
             connection = sqlite3.connect(f"file:{quoted}?{self._mode}", uri=True, check_same_thread=False, timeout=10)
             connection.isolation_level = None
-            connection.execute("PRAGMA cache_size=-2000")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             return connection
 
         def connect_writer() -> sqlite3.Connection:
@@ -123,7 +126,7 @@ class Database:
             connection.execute(f"PRAGMA synchronous={synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint=4000")
             connection.execute("PRAGMA journal_size_limit=33554432")
-            connection.execute("PRAGMA cache_size=-8000")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             return connection
 
         self._readers: Engine = sa.create_engine(
