@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import random
 import socket
 import struct
@@ -31,6 +32,10 @@ class FaultyProxy:
     swallowed       forwards the request, and drops the answer
     cut             forwards the request, and half of the answer
     twice           forwards the request twice
+    emptied         forwards the request without its body
+    halved          forwards the request with half of its body
+    altered         forwards the request with another byte in its body
+    zipped          forwards the request with a body that is packed by gzip
     status NNN      answers an HTML page with this status
     """
 
@@ -126,12 +131,27 @@ class FaultyProxy:
             return fault not in ("status 101", "status 204", "status 304")
         else:
             for _ in range(2 if fault == "twice" else 1):
-                answer_bytes = self._forward(request)
+                answer_bytes = self._forward(self._changed(request))
             if fault == "swallowed":
                 return False
             connection.sendall(answer_bytes[: len(answer_bytes) // 2] if fault == "cut" else answer_bytes)
             return fault != "cut"
         return False
+
+    def _changed(self, request: bytes) -> bytes:
+        """The request with the body that the fault makes of it."""
+        head, _, body = request.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length:")]
+        if self.fault == "emptied":
+            body = b""
+        elif self.fault == "halved":
+            body = body[: len(body) // 2]
+        elif self.fault == "altered":
+            at = self._choice.randrange(len(body))
+            body = body[:at] + bytes([body[at] ^ 1 << self._choice.randrange(8)]) + body[at + 1 :]
+        elif self.fault == "zipped":
+            lines, body = [*lines, b"Content-Encoding: gzip"], gzip.compress(body)
+        return b"\r\n".join([*lines, b"Content-Length: %d" % len(body)]) + b"\r\n\r\n" + body
 
     def _forward(self, request: bytes) -> bytes:
         with socket.create_connection(self._target, timeout=60) as server:

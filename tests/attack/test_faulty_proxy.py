@@ -23,6 +23,7 @@ from vramscope.transport.sender import Sender
 
 FAULTS = (
     "silent", "deaf", "slow", "garbage", "header", "informed", "body", "short", "bomb", "reset", "swallowed", "cut", "twice",
+    "emptied", "halved", "altered", "zipped",
 )  # fmt: skip
 TELLING = (204, 304, 407, 410, 413, 429)
 """Statuses that are tried each time: those that agents or proxies treat in a way of their own."""

@@ -18,7 +18,7 @@ import msgspec
 
 import vramscope
 from vramscope.guard import first_line
-from vramscope.protocol import messages
+from vramscope.protocol import content_digest, messages
 from vramscope.settings import is_loopback
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.quiet_logs import own_request
@@ -162,8 +162,9 @@ class ServerConnection:
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
         trace = {"trace": self._deadline.note_connection}
+        headers = {content_digest.HEADER: content_digest.content_digest(body)}
         with self._client.stream(
-            "POST", self.server + PATH, content=body, timeout=timeout, extensions=trace
+            "POST", self.server + PATH, content=body, headers=headers, timeout=timeout, extensions=trace
         ) as response:
             answer = bytearray()
             for piece in response.iter_raw():

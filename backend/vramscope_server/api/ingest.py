@@ -11,8 +11,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vramscope.protocol import messages
+from vramscope.protocol.content_digest import HEADER, content_digest, is_damaged
 from vramscope_server.api.problems import (
     Busy,
+    DamagedBody,
     Forbidden,
     InvalidBatch,
     NotMessagePackProblem,
@@ -102,6 +104,13 @@ async def take(services: Services, request: Request) -> Response:
     try:
         with services.intake.place() as received:
             body = await services.intake.read(received, announced, request.stream())
+            if is_damaged(body, request.headers.get(HEADER)):
+                raise DamagedBody(
+                    f"The {len(body)} bytes that arrived are not those that were sent: look at the proxies between.",
+                    field=HEADER,
+                    seen=content_digest(body),
+                    expected=request.headers[HEADER][:200],
+                )
             if len(body) <= _INLINE_BYTES:
                 ready = prepare(body, time.time_ns(), sender)
             else:

@@ -95,6 +95,12 @@ class NotMessagePackProblem(Problem):
     status, slug, title = 400, "not-messagepack", "The body is not a batch"
 
 
+class DamagedBody(Problem):
+    """A body that is not the one that was sent: a proxy cut or changed it."""
+
+    status, slug, title = 400, "damaged", "The body was changed on its way"
+
+
 class WireVersion(Problem):
     """Sender and server speak different versions of the wire contract."""
 
