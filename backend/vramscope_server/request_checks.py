@@ -71,6 +71,8 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # of monitors and proxies: uvicorn sends the head of the same answer alone
+            scope = {**scope, "method": "GET"}
 
         has_begun = False
 
