@@ -41,10 +41,10 @@ class Training:
             self.rows += 1
 
 
-def sender_to(address: str, folder: Path) -> tuple[Sender, str]:
+def sender_to(address: str, folder: Path, token: str | None = None) -> tuple[Sender, str]:
     """A sender of impatient settings, not yet started, and its run."""
     settings = Settings.from_environment(
-        {}, server=address, spool_dir=folder, flush_ms=20, read_timeout_s=0.3, connect_timeout_s=0.3
+        {}, server=address, token=token, spool_dir=folder, flush_ms=20, read_timeout_s=0.3, connect_timeout_s=0.3
     )
     run = new_id()
     sender = Sender(

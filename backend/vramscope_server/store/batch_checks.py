@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
 from vramscope.protocol import messages
 from vramscope_server.store.batch_errors import BadBatch, OtherProject, OtherToken
+from vramscope_server.store.tables import tokens
 from vramscope_server.store.validation import ReadyBatch
 from vramscope_server.store.writer_records import RunRecord, SessionRecord
 
@@ -11,7 +15,9 @@ MAX_GAPS = 1000
 """Maximum number of ranges of batches that arrived beyond a gap."""
 
 
-def check_sender(run: RunRecord | None, session: SessionRecord | None, ready: ReadyBatch) -> None:
+def check_sender(
+    connection: Connection, run: RunRecord | None, session: SessionRecord | None, ready: ReadyBatch
+) -> None:
     """Raises OtherProject, OtherToken, or BadBatch if the batch contradicts what is stored of its session."""
     _check_project(run, session, ready)
     if session is None:
@@ -21,7 +27,7 @@ def check_sender(run: RunRecord | None, session: SessionRecord | None, ready: Re
         raise BadBatch("rank", batch.rank, f"{session.row.rank}, as in this session's other batches")
     if len(session.row.early) >= MAX_GAPS:
         raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.row.last_sequence}")
-    _check_end(session, ready)
+    _check_end(connection, session, ready)
 
 
 def _check_project(run: RunRecord | None, session: SessionRecord | None, ready: ReadyBatch) -> None:
@@ -36,10 +42,12 @@ def _check_project(run: RunRecord | None, session: SessionRecord | None, ready: 
         raise OtherProject("project", "another project's run", scope.words)
 
 
-def _check_end(session: SessionRecord, ready: ReadyBatch) -> None:
-    """Raises OtherToken if the batch ends a session that another token began."""
+def _check_end(connection: Connection, session: SessionRecord, ready: ReadyBatch) -> None:
+    """Raises OtherToken if the batch ends a session that another token began. One that was revoked cannot end it any more."""
     began, sender = session.row.token, ready.sender
     if sender.is_admin or began in (None, sender.token):
         return
-    if any(isinstance(message, messages.Ended) for message in ready.batch.messages):
+    if not any(isinstance(message, messages.Ended) for message in ready.batch.messages):
+        return
+    if connection.execute(sa.select(tokens.c.id).where(tokens.c.id == began)).first() is not None:
         raise OtherToken("messages.type", "ended", "the end of a session that this token began: another token began it")

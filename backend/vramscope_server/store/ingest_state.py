@@ -107,7 +107,7 @@ class IngestState:
         batch = ready.batch
         run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
         session = run.sessions.get(batch.session) if run is not None else None
-        check_sender(run, session, ready)
+        check_sender(connection, run, session, ready)
         self._check_pieces(connection, run, batch)
         if session is None:
             attached = next((m for m in batch.messages if isinstance(m, messages.Attached)), None)
