@@ -115,7 +115,10 @@ class Access:
         origin = request.headers.get("origin")
         if origin is not None and _place(origin) != host:
             raise Forbidden(
-                "A page of another site may not change anything here.", field="Origin", seen=origin[:200], expected=host
+                "A page of another site may not change anything here. (A proxy must pass on the header Host with its port.)",
+                field="Origin",
+                seen=origin[:200],
+                expected=host,
             )
 
     def _caller(self, request: Request) -> Caller:

@@ -63,6 +63,8 @@ def test_a_copy_under_load_is_restored_as_the_docs_say(
     copy = Path(capsys.readouterr().out.partition(" (")[0])
     assert copy.parent == tmp_path / "backup" and oct(copy.stat().st_mode & 0o777) == "0o600"
 
+    assert {path.name for path in copy.parent.iterdir()} == {copy.name, "snapshots", ".lock"}, "one file each"
+
     # the commands of the docs, with our folders
     [block] = re.findall(r"```sh\n(cd ~/.local.*?)```", (DOCS / "deployment.md").read_text(), re.DOTALL)
     fresh = tmp_path / "fresh"
@@ -77,6 +79,22 @@ def test_a_copy_under_load_is_restored_as_the_docs_say(
     assert before <= int(rows) <= sum(stored), "what was stored before the copy, and nothing that was not sent"
     assert restored.get(f"/snapshots/{ident}")["state"] == "ready"
     assert restored.http.get(f"/recordings/{ident}-0/moments").status_code == 200
+
+
+def test_a_copy_without_snapshots_is_restored_and_files_beside_old_copies_go(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'a.db'}")
+    database.close()
+    folder = tmp_path / "backup"
+    old = folder / "vramscope-20200101T000000Z.db"
+    back_up(tmp_path / "a.db", tmp_path / "a.db-snapshots", folder).rename(old)
+    for end in ("-wal", "-shm"):
+        old.with_name(old.name + end).touch()  # as earlier versions left them
+    new = back_up(tmp_path / "a.db", tmp_path / "a.db-snapshots", folder)
+    assert prune(folder, 1) == 1
+    assert {path.name for path in folder.iterdir()} == {new.name, "snapshots"}
+    shutil.copytree(folder / "snapshots", tmp_path / "restored.db-snapshots")
+    shutil.copy(new, tmp_path / "restored.db")
+    Database(f"sqlite:///{tmp_path / 'restored.db'}").close()
 
 
 def test_the_newest_copies_stay_and_snapshots_that_one_of_them_lists(tmp_path: Path) -> None:

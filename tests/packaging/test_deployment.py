@@ -129,6 +129,31 @@ def test_a_backup_is_made_by_the_command_that_the_docs_name(compose):
     assert "/data /backup" in DOCKERFILE, "made in the image, for the user that writes there"
 
 
+def test_the_units_of_the_docs_start_the_server_with_settings_that_exist():
+    from vramscope_server.settings import Settings
+
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    units = [
+        re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE) for unit in re.findall(r"```ini\n(.*?)```", text, re.DOTALL)
+    ]
+    assert len(units) == 2
+    known = {*(f"VRAMSCOPE_{name.upper()}" for name in Settings.model_fields), "NUMBA_CACHE_DIR"}
+    for unit in units:
+        assert dict(unit)["ExecStart"].endswith("/bin/vramscope server")
+        assert dict(unit)["WantedBy"] in ("default.target", "multi-user.target")
+        assert {
+            word.partition("=")[0] for name, value in unit if name == "Environment" for word in value.split()
+        } <= known
+
+
+def test_nginx_passes_on_the_port_of_the_host_and_the_address_of_the_client():
+    """Without the port every change from a page of another port than 443 is refused."""
+    for block in re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / "deployment.md").read_text(), re.DOTALL):
+        assert "Host $host;" not in block
+        for location in re.findall(r"location / \{(.*?)\}", block, re.DOTALL):
+            assert "Host $http_host;" in location and "X-Forwarded-For $proxy_add_x_forwarded_for;" in location
+
+
 def test_every_volume_is_declared(compose):
     used = {v.partition(":")[0] for s in compose["services"].values() for v in s["volumes"]}
     assert {name for name in used if not name.startswith("./")} == set(compose["volumes"])

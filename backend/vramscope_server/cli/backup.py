@@ -51,6 +51,7 @@ def show(folder: Path, every_hours: float, keep: int, database: str | None, data
 def back_up(source: Path, snapshots: Path, folder: Path) -> Path:
     """Copy a database and what is new of its snapshots. Returns the copy. Raises OSError, sqlite3.Error."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "snapshots").mkdir(mode=0o700, exist_ok=True)
     made = folder / time.strftime(NAME, time.gmtime())
     part = made.with_suffix(".part")
     part.unlink(missing_ok=True)
@@ -62,13 +63,15 @@ def back_up(source: Path, snapshots: Path, folder: Path) -> Path:
         ):
             reading.backup(writing)  # in one step: a write between two steps would restart it; readers block no writer
             verdict = writing.execute("PRAGMA quick_check(1)").fetchone()[0]
+            writing.execute("PRAGMA journal_mode=DELETE")  # the copy is one file; the server sets it back
         if verdict != "ok":
             raise sqlite3.DatabaseError(f"the copy is damaged: {verdict}")
         for ident in _snapshots_of(part):
             _copy_once(snapshots / ident, folder / "snapshots" / ident)
         part.rename(made)
     finally:
-        part.unlink(missing_ok=True)
+        for left in (part, *_beside(part)):
+            left.unlink(missing_ok=True)
     return made
 
 
@@ -77,7 +80,8 @@ def prune(folder: Path, keep: int) -> int:
     copies = sorted(folder.glob("vramscope-*.db"))
     gone = copies[:-keep] if keep else []
     for copy in gone:
-        copy.unlink()
+        for file in (copy, *_beside(copy)):
+            file.unlink(missing_ok=True)
     try:
         listed = {ident for copy in copies[len(gone) :] for ident in _snapshots_of(copy)}
     except sqlite3.Error as error:
@@ -96,6 +100,11 @@ def _alone(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _beside(database: Path) -> list[Path]:
+    """Files that SQLite may make beside a database. Copies of earlier versions have them."""
+    return [database.with_name(database.name + end) for end in ("-wal", "-shm", "-journal")]
 
 
 def _snapshots_of(database: Path) -> list[str]:
