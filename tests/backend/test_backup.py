@@ -81,6 +81,33 @@ def test_a_copy_under_load_is_restored_as_the_docs_say(
     assert restored.http.get(f"/recordings/{ident}-0/moments").status_code == 200
 
 
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
+def test_a_dump_of_postgresql_is_restored_as_the_docs_say(
+    start_server: Callable[..., RunningServer], database_url: str, tmp_path: Path
+) -> None:
+    """Into the database as it is then: with newer runs, and with its tables."""
+    before, after = Agent(name="before"), Agent(name="after")
+    server = start_server(database=database_url)
+    server.send(before, before.samples(5), before.ended())
+    plain, _, name = database_url.replace("+psycopg", "").rpartition("/")
+    dump = tmp_path / "vramscope.dump"
+    subprocess.run(["pg_dump", "--format=custom", f"--file={dump}", f"{plain}/{name}"], check=True)
+    server.send(after, after.samples(5), after.ended())
+    server.stop()
+    [command] = re.findall(r"`(pg_restore [^`]*)`", (DOCS / "deployment.md").read_text())
+    words = [{"vramscope": f"{plain}/{name}", "FILE": str(dump)}.get(word, word) for word in command.split()]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    again = start_server(database=database_url)
+    assert [run["name"] for run in again.get("/runs")["runs"]] == ["before"]
+    new = Agent(name="new")
+    again.send(new, new.samples(5), new.ended())
+    assert again.get(f"/runs/{new.run}/series", names="step")["rows"] == 5, "numbers go on where they were"
+    assert again.get(f"/runs/{before.run}/series", names="step")["rows"] == 5
+
+
 def test_a_copy_without_snapshots_is_restored_and_files_beside_old_copies_go(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'a.db'}")
     database.close()
