@@ -36,8 +36,8 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     """Servers as many as a test wants; all are stopped at its end."""
     running: list[RunningServer] = []
 
-    def start(**settings: Any) -> RunningServer:
-        running.append(RunningServer(tmp_path / f"data{len(running)}", **settings))
+    def start(data_dir: Path | None = None, **settings: Any) -> RunningServer:
+        running.append(RunningServer(data_dir or tmp_path / f"data{len(running)}", **settings))
         return running[-1]
 
     yield start

@@ -45,10 +45,10 @@ KEPT, DELETED = "kept", "deleted"
 
 
 class Crowd:
-    """Threads that ask one server until the time is over."""
+    """Threads that ask servers of one database until the time is over. Each request goes to any of them."""
 
-    def __init__(self, server: RunningServer, seconds: float, choice: random.Random) -> None:
-        self.server = server
+    def __init__(self, servers: list[RunningServer], seconds: float, choice: random.Random) -> None:
+        self.servers = servers
         self.statuses: Counter[str] = Counter()
         self.faults: list[str] = []
         self.stored: dict[str, int] = {}
@@ -72,7 +72,7 @@ class Crowd:
 
     def _repeat(self, job: Callable[[httpx.Client, random.Random], None], number: int) -> None:
         own = random.Random(f"{self._seed} {job.__name__} {number}")
-        with httpx.Client(base_url=f"{self.server.url}/api/v1", timeout=60, trust_env=False) as http:
+        with httpx.Client(timeout=60, trust_env=False) as http:
             while time.monotonic() < self._until and not self.faults:
                 try:
                     job(http, own)
@@ -80,7 +80,8 @@ class Crowd:
                     self.faults.append(f"{job.__name__}: {error!r}")
 
     def ask(self, http: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
-        answer = http.request(method, path, **options)
+        server = self.servers[self.statuses.total() % len(self.servers)]
+        answer = http.request(method, f"{server.url}/api/v1{path}", **options)
         self.statuses[f"{answer.status_code // 100}xx"] += 1
         if answer.status_code >= 500 and answer.status_code != 503:
             self.faults.append(f"{method} {path}: {answer.text[:300]}")
@@ -170,10 +171,17 @@ class Crowd:
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(180, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_what_is_deleted_while_it_is_sent_read_and_converted(
-    start_server: Callable[..., RunningServer], choice: random.Random, seconds: float
+    start_server: Callable[..., RunningServer],
+    database_url: str,
+    tmp_path: Path,
+    choice: random.Random,
+    seconds: float,
 ) -> None:
-    server = start_server()
-    crowd = Crowd(server, seconds, choice)
+    servers = [start_server(database=database_url, data_dir=tmp_path / "data")]
+    if database_url.startswith("postgresql"):
+        servers.append(start_server(database=database_url, data_dir=tmp_path / "data"))
+    server = servers[0]
+    crowd = Crowd(servers, seconds, choice)
     crowd.gather((crowd.send, 3), (crowd.change, 2), (crowd.read, 2), (crowd.convert, 2))
     assert crowd.faults == []
     assert server.get("/health") == {"status": "ok"}
