@@ -61,7 +61,7 @@ class Crowd:
         self._lock = threading.Lock()
 
     def gather(self, *jobs: tuple[Callable[[httpx.Client, random.Random], None], int]) -> None:
-        """Run each job in so many threads."""
+        """Run each job in its number of threads."""
         threads = [
             threading.Thread(target=self._repeat, args=(job, number)) for job, times in jobs for number in range(times)
         ]

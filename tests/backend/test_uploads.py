@@ -20,6 +20,7 @@ from snapshot_maker import snapshot_of
 
 from vramscope_server import uploads as uploads_module
 from vramscope_server.cli import run_command, upload
+from vramscope_server.cli.client import Connection, Unreachable
 from vramscope_server.uploads import KEPT_SECONDS, PART_BYTES, Uploads, WrongOffset
 
 FILE = pickle.dumps(snapshot_of(40_000))
@@ -171,6 +172,34 @@ def test_an_upload_is_completed_once(server: RunningServer) -> None:
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert sorted(statuses) == [202, 404, 404, 404]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_the_command_completes_although_the_answer_is_lost(
+    server: RunningServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arrives: bool,
+) -> None:
+    """As behind a proxy that gives up before the server answers, or that passes nothing on."""
+    monkeypatch.setattr(upload, "PAUSES_SECONDS", (0.01, 0.01))
+    ask, tries = Connection.ask, []
+
+    def lose(self: Connection, method: str, path: str, *more: Any, **body: Any) -> Any:
+        if not path.endswith("/complete") or len(tries) == 2:
+            return ask(self, method, path, *more, **body)
+        tries.append(path)
+        if arrives and len(tries) == 1:
+            ask(self, method, path, *more, **body)
+        raise Unreachable("the answer was lost")
+
+    monkeypatch.setattr(Connection, "ask", lose)
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(snapshot_of(32 + arrives)))
+    assert run_command(["snapshot", str(path), "--server", server.url]) == 0
+    ident = capsys.readouterr().out.strip().rpartition("/")[2]
+    assert server.get(f"/snapshots/{ident}")["bytes"] == path.stat().st_size
 
 
 class Relay(socketserver.ThreadingTCPServer):
