@@ -88,8 +88,8 @@ class Access:
         try:
             self._check_origin(request)
             request.scope[CALLER] = self._caller(request)
-            if request.method not in _SAFE and request.url.path not in _LARGE:
-                is_public = self._demanded and role_needed(request.method, request.url.path) is None
+            if request.method not in _SAFE and path_of(request) not in _LARGE:
+                is_public = self._demanded and role_needed(request.method, path_of(request)) is None
                 receive = await _bounded(request, receive, MAX_PUBLIC_BYTES if is_public else MAX_BODY_BYTES)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
@@ -99,7 +99,7 @@ class Access:
         except Exception as error:  # the outermost handler: any fault becomes a problem response
             if has_begun:
                 raise
-            await fault(request.method, request.url.path, error)(scope, receive, send_with_headers)
+            await fault(request.method, path_of(request), error)(scope, receive, send_with_headers)
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")
@@ -124,7 +124,7 @@ class Access:
     def _caller(self, request: Request) -> Caller:
         """Raises Unauthorized, TooManyFailures, Forbidden."""
         address = address_of(request)
-        needed = role_needed(request.method, request.url.path)
+        needed = role_needed(request.method, path_of(request))
         if not self._demanded:
             return anybody(address)
         if needed is None:
@@ -136,7 +136,7 @@ class Access:
                 seen=caller.role,
                 expected=needed,
             )
-        if caller.scope.names is not None and concerns_all_projects(request.method, request.url.path):
+        if caller.scope.names is not None and concerns_all_projects(request.method, path_of(request)):
             raise Forbidden(
                 f"{caller.words} is bound to projects; this concerns all of them.",
                 field="projects",
@@ -211,6 +211,15 @@ def _place(origin: str) -> str | None:
 def address_of(request: Request) -> str:
     """Address that a request comes from."""
     return request.client.host if request.client else "?"
+
+
+def path_of(request: Request) -> str:
+    """Path by which the request is routed.
+
+    ``request.url`` would not do. Older versions of Starlette make it of the header Host: `Host: x/api/v1/health?` made
+    every path one that needs no token.
+    """
+    return str(request.scope["path"])
 
 
 def bearer_token(request: Request) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from running import RunningServer
+from starlette.datastructures import URL
+from starlette.requests import HTTPConnection
 from waiting import eventually
 from wire_maker import Agent
 
@@ -218,6 +221,24 @@ def test_only_the_token_that_began_a_session_ends_it_or_an_admins(guarded: Runni
         assert state(agent) == "running"
         assert guarded.post(ended, **headers[ender]).status_code == 200
         assert state(agent) == "finished"
+
+
+@pytest.mark.parametrize("host", ["x/api/v1/health?", "x/api/v1/health#", "x/api/v1/session?"])
+def test_the_header_host_opens_no_path(guarded: RunningServer, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Older versions of Starlette make the address of it, as it is."""
+    address = property(lambda self: URL(f"http://{self.headers['host']}{self.scope['path']}"))
+    monkeypatch.setattr(HTTPConnection, "url", address)
+    for method, path in (
+        ("GET", "/runs"),
+        ("GET", "/tokens"),
+        ("GET", "/audit"),
+        ("POST", "/tokens"),
+        ("PATCH", "/alerts"),
+    ):
+        request = f"{method} /api/v1{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as connection:
+            connection.sendall(request.encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 401 "), (method, path)
 
 
 def test_a_token_is_made_and_revoked_beside_the_running_server(
