@@ -81,7 +81,8 @@ class SettingsPage {
   }
 
   drawStorage({ database, retention }) {
-    const kept = Object.entries(retention ?? {})
+    const { clock, ...limits } = retention ?? {};
+    const kept = Object.entries(limits)
       .filter(([, value]) => isKnown(value))
       .map(([name, value]) => retentionText(name, value));
     fill(
@@ -101,6 +102,7 @@ class SettingsPage {
           h("dd", {}, known(database?.kind ?? "unknown")),
           h("dt", {}, "kept"),
           h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no age or size limit"),
+          ...(isKnown(clock) ? [h("dt", {}, "clock"), h("dd", {}, clock)] : []),
           h("dt", {}, "set by"),
           h(
             "dd",
@@ -211,7 +213,6 @@ class SettingsPage {
 function retentionText(name, value) {
   if (name === "days") return `runs without data for ${count(value)} ${value === 1 ? "day" : "days"} are deleted`;
   if (name === "bytes") return `above ${bytes(value)} the oldest ended runs are deleted`;
-  if (name === "clock") return value;
   return `${name.replaceAll("_", " ")}: ${value}`;
 }
 

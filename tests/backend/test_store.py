@@ -19,6 +19,7 @@ from vramscope.protocol import series
 from vramscope_server.store import tables
 from vramscope_server.store.artifacts import ArtifactRecord
 from vramscope_server.store.batch_errors import BadBatch, UnknownSession
+from vramscope_server.store.clock_doubt import stored_words
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
@@ -592,6 +593,8 @@ def test_a_server_that_starts_with_a_clock_ahead_deletes_no_run_for_a_day(store:
     store.now += 1800 * DAY
     wrong = retention_of(store)
     assert wrong.apply() == []
+    with store.database.reader() as connection:
+        assert stored_words(connection) == wrong.clock.words, "for other processes of the database"
     assert wrong.clock.words is not None and "went ahead by 1800 d" in wrong.clock.words
     store.wait(0.9 * DAY)
     assert wrong.apply() == []

@@ -154,6 +154,23 @@ def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, s
     eventually(lambda: page.evaluate(before) == coloured)
 
 
+def test_a_doubtful_clock_is_shown_beside_the_limits(page: Any, own_server: Any) -> None:
+    server = own_server(retention_days=90)
+    page.goto(f"{server.url}/settings")
+    page.get_by_text("runs without data for 90 days are deleted").wait_for()
+    assert "The clock" not in page.locator("main").inner_text()
+
+    def doubtful(route: Any) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        told["retention"]["clock"] = "The clock went ahead by 5 d 0 h. For 24 h 00 min no run is deleted because of it."
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/api/v1/server", doubtful)
+    page.reload()
+    page.get_by_text("The clock went ahead by 5 d 0 h.").wait_for()
+
+
 def test_tokens_are_made_shown_once_and_revoked(page: Any, own_server: Any) -> None:
     own = own_server()
     page.goto(f"{own.url}/settings")

@@ -17,6 +17,7 @@ from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import Services
+from vramscope_server.store.clock_doubt import stored_words
 from vramscope_server.store.run_queries import counts_by_state
 from vramscope_server.store.storage_errors import storage_trouble
 
@@ -30,6 +31,7 @@ def get_server(request: Request) -> Response:
     with reader(request) as connection:
         used = services.database.used_bytes(connection)
         count = sum(counts_by_state(connection).values())
+        clock = services.retention.clock.words or stored_words(connection)
     return answer(
         ServerFacts(
             version=__version__,
@@ -45,7 +47,7 @@ def get_server(request: Request) -> Response:
             retention=RetentionFacts(
                 days=services.settings.retention_days,
                 bytes=services.settings.retention_bytes,
-                clock=services.retention.clock.words,
+                clock=clock,
             ),
             address=services.address,
             host_name=socket.gethostname(),

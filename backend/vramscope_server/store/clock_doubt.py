@@ -84,16 +84,26 @@ class ClockDoubt:
         ahead_ns, behind_ns = now_ns - record.believed_ns, self._latest_ns - now_ns
         had = self.words
         if record.left_ns:
-            left = duration(record.left_ns / 1e9)
-            self.words = (
-                f"The clock went ahead by {duration(ahead_ns / 1e9)}. For {left} no run is deleted because of it."
-            )
+            self.words = _ahead(ahead_ns, record.left_ns)
         elif behind_ns > JUMP_NS:
             self.words = f"The clock is {duration(behind_ns / 1e9)} behind a time that it showed before."
         else:
             self.words = None
         if self.words is not None and (had is None or (before is not None and record.left_ns > before.left_ns)):
             log.warning("%s If it is wrong now, correct it.", self.words)
+
+
+def stored_words(connection: Connection) -> str | None:
+    """What the process that counts the ages has found, for the others of its database."""
+    record = _stored(connection)
+    return (
+        _ahead(record.seen_ns - record.believed_ns, record.left_ns) if record is not None and record.left_ns else None
+    )
+
+
+def _ahead(ahead_ns: int, left_ns: int) -> str:
+    left = duration(left_ns / 1e9)
+    return f"The clock went ahead by {duration(ahead_ns / 1e9)}. For {left} no run is deleted because of it."
 
 
 def _after_pause(record: ClockRecord, now_ns: int) -> ClockRecord:
