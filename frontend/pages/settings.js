@@ -102,7 +102,7 @@ class SettingsPage {
           h("dd", {}, known(database?.kind ?? "unknown")),
           h("dt", {}, "kept"),
           h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no age or size limit"),
-          ...(isKnown(clock) ? [h("dt", {}, "clock"), h("dd", {}, clock)] : []),
+          ...(clock ? [h("dt", {}, "clock"), h("dd", {}, clock)] : []),
           h("dt", {}, "set by"),
           h(
             "dd",

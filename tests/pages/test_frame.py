@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import re
 import socket
+import sqlite3
 import time
 from typing import Any
 
@@ -159,14 +162,9 @@ def test_a_doubtful_clock_is_shown_beside_the_limits(page: Any, own_server: Any)
     page.goto(f"{server.url}/settings")
     page.get_by_text("runs without data for 90 days are deleted").wait_for()
     assert "The clock" not in page.locator("main").inner_text()
-
-    def doubtful(route: Any) -> None:
-        answer = route.fetch()
-        told = answer.json()
-        told["retention"]["clock"] = "The clock went ahead by 5 d 0 h. For 24 h 00 min no run is deleted because of it."
-        route.fulfill(response=answer, json=told)
-
-    page.route("**/api/v1/server", doubtful)
+    doubt = {"seen_ns": 10**18, "believed_ns": 10**18 - 5 * 86_400 * 10**9, "left_ns": 86_400 * 10**9}
+    with contextlib.closing(sqlite3.connect(server.data_dir / "vramscope.db")) as database, database:
+        database.execute("INSERT INTO preferences (name, value) VALUES ('clock', ?)", [json.dumps(doubt)])
     page.reload()
     page.get_by_text("The clock went ahead by 5 d 0 h.").wait_for()
 
