@@ -317,3 +317,12 @@ def test_readers_that_are_not_needed_keep_no_new_pages(tmp_path: Path) -> None:
             used.add(id(connection.connection.driver_connection))
     database.close()
     assert len(used) == 1
+
+
+def test_each_connection_keeps_one_megabyte_of_pages(tmp_path: Path) -> None:
+    """What it keeps fills up while a database grows: the growth of the server's memory in a soak of an hour."""
+    database = Database(f"sqlite:///{tmp_path / 'a.db'}")
+    with database.reader() as reading, database.writer() as writing:
+        for connection in (reading, writing):
+            assert connection.exec_driver_sql("PRAGMA cache_size").scalar() == -1000
+    database.close()
