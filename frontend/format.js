@@ -192,12 +192,12 @@ const WIDEST_BOUND = 0.25; // larger upper bounds say nothing about the cost: th
 
 /** Agent overhead in words: measured, or below the resolution. */
 export function overhead(cost) {
-  if (!cost) return "agent overhead: not measured yet";
+  if (!cost) return "not measured yet";
   if (cost.resolvable && isKnown(cost.fraction))
-    return `agent overhead ${percent(Math.max(0, cost.fraction))} (measured)`;
+    return `${percent(Math.max(0, cost.fraction))} (measured)`;
   if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND)
-    return `agent overhead below ${percent(Math.max(0.005, cost.noise_fraction))}`;
-  return "agent overhead: not measured yet";
+    return `below ${percent(Math.max(0.005, cost.noise_fraction))}`;
+  return "not measured yet";
 }
 
 /** Part of a total: "7 of 8". */

@@ -12,6 +12,7 @@ const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "proce
 /** Cells of a device. Those of the CPU are "resident", "step", "alerts" and "cost". */
 const OF_A_DEVICE = ["allocated", "reserved", "peak", "headroom", "fragmentation"];
 const DRAW_EVERY_MS = 250;
+const LARGE_COST = 0.1; // the total is shown with a larger share of the step time: much of it may be the start of a short run
 const LAST_SECONDS = 60; // length of the last part of the run that is searched for newest values
 
 export class Kpis {
@@ -166,8 +167,10 @@ export class Kpis {
     this.drawAlerts();
     const cost = run.agent_overhead;
     const words = overhead(cost);
-    const figure = words.match(/(below )?[\d.]+ %/)?.[0];
-    const note = words.includes("measured)") ? "of step time, measured" : "of step time: below the noise";
+    const figure = words.match(/(below )?[\d.,]+ %/)?.[0];
+    const note = words.includes("measured)")
+      ? `of step time, measured${cost.fraction > LARGE_COST ? `: ${seconds(cost.hook_seconds)} in total` : ""}`
+      : "of step time: below the noise";
     this.put(
       "cost",
       figure ?? (ended ? "not measured" : "not yet measured"),

@@ -1,7 +1,7 @@
 /** Environment and configuration of a run, and its events. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, stepCount, isKnown, dateTime, overhead } from "vramscope/format.js";
+import { bytes, clock, count, stepCount, isKnown, dateTime } from "vramscope/format.js";
 import { jobFacts } from "vramscope/parts/cluster_jobs.js";
 import { known } from "vramscope/parts/ui.js";
 
@@ -17,7 +17,6 @@ export function whoKey(run, rankNumber) {
     rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 },
     run.config,
     run.command,
-    run.agent_overhead,
     run.dropped_samples,
     run.foreign_reset_steps,
     run.lower_bound_steps,
@@ -70,7 +69,6 @@ export function whoPanel(run, rankNumber) {
                   `${Math.abs(rank.clock_skew_seconds).toFixed(1)} s ${rank.clock_skew_seconds > 0 ? "ahead of" : "behind"} the server`,
                 )
               : [],
-            fact("watching", overhead(run.agent_overhead)),
             fact(
               "dropped",
               isKnown(run.dropped_samples)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 import pytest
 
+from vramscope.protocol import series
 from vramscope.sampling.overhead import OverheadMeter
 from vramscope.steps.clock import StepClock
 from vramscope.steps.detail_plan import PLAIN_HOOKS_NS
@@ -82,3 +84,39 @@ def test_the_threads_and_the_hook_of_plain_steps_count() -> None:
     message = meter.message(threads_s)
     assert message.seconds_per_step == pytest.approx((PLAIN_HOOKS_NS + 1e6 / 66) / 1e9, rel=0.1)
     assert message.resolvable
+
+
+def on_a_busy_machine(scan_ns: int, scan_thread_ns: int) -> float:
+    """A loop of 0.3 ms steps. Other programs stop it for 40 ms in every twentieth, and lengthen every hundredth, with a scan."""
+    meter, end_ns, thread_ns = OverheadMeter(), 0, 250_000
+    for number in range(1, 4001):
+        scanned = number % 100 == 0
+        watched, own = number % 64 > 3, scan_ns if scanned else 2_000
+        end_ns += 300_000 + own + (40_000_000 if number % 20 == 7 else 0)
+        used_ns = thread_ns + (scan_thread_ns if scanned else 0)
+        meter.add(StepRecord(number, end_ns, [], 1, watched, own, (), None, thread_ns=used_ns))
+    return meter.message(0.0).fraction or 0.0
+
+
+def test_what_other_programs_take_is_no_cost_of_the_agent() -> None:
+    """A scan takes 60 ms by the clock, in 100 steps that take 230 ms. In CPU time these steps need 25 ms: the median step takes
+    0.3 ms, and of that 0.6 ms in each step would be 200 %. The smaller share counts."""
+    hooks = 2_000 / 300_000
+    assert on_a_busy_machine(60_000_000, 60_000_000) == pytest.approx(60 / 230 + hooks, abs=0.01)
+    assert on_a_busy_machine(60_000_000, 5_000_000) == pytest.approx(5 / 25 + hooks, abs=0.01)
+    assert on_a_busy_machine(60_000_000, 0) == pytest.approx(hooks, abs=0.005)
+
+
+def test_a_record_has_the_cpu_time_of_its_thread() -> None:
+    """Waiting takes none. That of the first record is unknown: nobody read it before."""
+    clock = StepClock()
+    clock.end_step()
+    time.sleep(0.1)
+    clock.end_step()
+    began = time.thread_time()
+    while time.thread_time() < began + 0.1:
+        pass
+    clock.end_step()
+    first, waited, worked = clock.take()
+    assert first.thread_ns == series.UNKNOWN
+    assert 0 <= waited.thread_ns < 50_000_000 < 100_000_000 <= worked.thread_ns

@@ -129,18 +129,18 @@ def test_numbers_read_as_in_the_sentences_of_the_server(call: Any, function: str
         ("called", ["<module>"], "<module>"),
         ("quantity", [2**31, "bytes"], "2.00 GiB"),
         ("quantity", [61.4, "celsius"], "61 °C"),
-        ("overhead", [None], "agent overhead: not measured yet"),
+        ("overhead", [None], "not measured yet"),
         (
             "overhead",
             [{"resolvable": True, "fraction": 0.001, "noise_fraction": 0.002}],
-            "agent overhead 0.1 % (measured)",
+            "0.1 % (measured)",
         ),
-        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "agent overhead below 0.5 %"),
-        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "agent overhead below 1.3 %"),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "below 0.5 %"),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "below 1.3 %"),
         (
             "overhead",
             [{"resolvable": False, "fraction": 0.2, "noise_fraction": 3.2}],
-            "agent overhead: not measured yet",
+            "not measured yet",
         ),
     ],
 )

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 import sender
@@ -841,3 +842,18 @@ def test_key_figures_change_with_the_first_new_sample(page: Any, server: Any) ->
     assert shown["first"] == "1.00 GiB"
     assert shown["last"] == "7.00 GiB"
     assert shown["draws"] <= shown["most"]
+
+
+def test_a_large_cost_of_the_agent_is_shown_with_its_total(page: Any, own_server: Any) -> None:
+    """Much of a large share is the start of a short run, which only the total shows."""
+    running = own_server()
+    training = sender.Training(name="short steps", run="c057000000000001")
+    rank = sender.Rank(running.url, training, start=time.time() - 600)
+    rank.history(60)
+    for fraction, note in ((1.507, "of step time, measured: 6.50 s in total"), (0.012, "of step time, measured")):
+        rank.post(msgspec.structs.replace(rank.overhead(), fraction=fraction, hook_seconds=6.5, resolvable=True))
+        page.goto(f"{running.url}/runs/{training.run}")
+        cell = page.locator("[data-kpi=cost]")
+        cell.locator(".value", has_text=f"{100 * fraction:.1f} %").wait_for()
+        assert cell.locator(".note").inner_text() == note
+    assert page.get_by_text("agent overhead").count() == 1, "once on a page"

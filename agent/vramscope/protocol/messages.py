@@ -239,7 +239,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     """Median of watched minus unwatched steps, plus the cost of what stays on in unwatched ones, of scans and recordings, and the
     processor time of the agent's threads. None until enough steps were seen."""
     fraction: float | None
-    """Share of the median step."""
+    """Share of the training's own time: medians of the median step, sums of the mean step."""
     resolvable: bool
     """False: the difference is below the noise. Pages then show "below 0.5 %", or the noise if that is larger."""
     noise_fraction: float | None

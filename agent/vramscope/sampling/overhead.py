@@ -5,6 +5,11 @@ so that slow changes of the training or the machine cancel out. The cost is the 
 from their spread. Other costs are not in the differences, and are added: one reading of the allocator in every step or group,
 which is needed for the exact peak; scans and recordings, which are too rare for a median; the processor time of the agent's
 threads; and the hook that stays on in plain steps, by its typical time.
+
+A median is compared with the median step. Scans and recordings are a sum, and are compared with all time of the training: on a
+busy machine a step takes much longer on average than by the median. Other programs may also interrupt a scan for long. So both
+are read by the clock and in CPU time of the training thread, and the smaller share counts. By the clock alone, interrupted scans
+would count; in CPU time alone, a training that waits for its GPU would look short.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-from vramscope.protocol import messages
+from vramscope.protocol import messages, series
 from vramscope.steps.detail_plan import PLAIN_HOOKS_NS, WARM_UP_STEPS
 from vramscope.steps.records import StepRecord
 
@@ -38,12 +43,18 @@ class OverheadMeter:
         self._before: deque[int] = deque(maxlen=NEIGHBOURS)
         self._control: list[int] = []
         self._after: list[int] = []
-        self._recent: list[int] = []
-        """Agent time of the watched steps since the typical one was computed."""
+        self._recent: list[tuple[int, int]] = []
+        """Agent time, and CPU time of the thread, of the watched steps since the typical ones were computed."""
         self._typical_ns: float | None = None
         """Median agent time of a watched step."""
-        self._rare_ns = 0.0
-        """Agent time after the warm-up in steps with a scan or a recording, without the typical time."""
+        self._typical_thread_ns = 0.0
+        """Median CPU time of the training thread in a watched step."""
+        self._rare_ns = self._rare_thread_ns = 0.0
+        """Agent time after the warm-up in steps with a scan or a recording, without the typical time; and its CPU time."""
+        self._training_ns = 0
+        """Time after the warm-up, without the agent's."""
+        self._thread_ns = 0
+        """CPU time of the training thread after the warm-up."""
         self._steps = 0
         """Number of steps after the warm-up."""
         self._end_ns = 0
@@ -68,6 +79,8 @@ class OverheadMeter:
         if step.number <= WARM_UP_STEPS:
             return
         self._steps += step.steps
+        self._training_ns += max(0, duration * step.steps - step.agent_ns)
+        self._thread_ns += max(0, step.thread_ns)
         if not step.watched:
             self._control_agent_ns.append(step.agent_ns // step.steps)
             if self._after:
@@ -83,11 +96,15 @@ class OverheadMeter:
     def _add_rare(self, step: StepRecord) -> None:
         typical = self._typical_ns
         if typical is not None and step.agent_ns > RARE * typical and step.number > WARM_UP_STEPS:
-            self._rare_ns += step.agent_ns - typical
+            taken = step.agent_ns - typical
+            self._rare_ns += taken
+            if step.thread_ns != series.UNKNOWN:
+                self._rare_thread_ns += min(taken, max(0.0, step.thread_ns - self._typical_thread_ns * step.steps))
         if step.watched:  # steps with a scan too, so that a typical time that is too low is corrected
-            self._recent.append(step.agent_ns)
+            self._recent.append((step.agent_ns, step.thread_ns))
             if len(self._recent) == STEPS_BETWEEN_TYPICAL:
-                self._typical_ns = statistics.median(self._recent)
+                agent_ns, thread_ns = zip(*self._recent, strict=True)
+                self._typical_ns, self._typical_thread_ns = statistics.median(agent_ns), statistics.median(thread_ns)
                 self._recent.clear()
 
     def _compare(self) -> None:
@@ -112,13 +129,14 @@ class OverheadMeter:
             bare = max(1.0, statistics.median(self._control_medians) - agent_ns - hook_ns)
             # Plain steps and control steps do not have the cost of watching.
             watched = self._watched_steps / steps
-            cost = statistics.median(self._differences) * watched + agent_ns + self._rare_ns / max(1, self._steps)
-            cost += hook_ns + self._threads_ns(sampler_cpu_seconds)
+            typical = statistics.median(self._differences) * watched + agent_ns + hook_ns
+            mean = max(bare, self._training_ns / max(1, self._steps))
+            summed = self._rare_share() * mean + self._threads_ns(sampler_cpu_seconds)
             low, _, high = statistics.quantiles(self._differences, n=4)
             # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
             noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
-            seconds, fraction, noise = cost / 1e9, cost / bare, noise_ns / bare
-            noise *= watched
+            seconds, noise = (typical + summed) / 1e9, watched * noise_ns / bare
+            fraction = typical / bare + summed / mean
             resolvable = fraction > max(noise, LEAST_FRACTION)
         return messages.Overhead(
             seconds_per_step=seconds,
@@ -131,6 +149,13 @@ class OverheadMeter:
             sampler_cpu_seconds=sampler_cpu_seconds,
             dropped_samples=dropped_samples,
         )
+
+    def _rare_share(self) -> float:
+        """Time of scans and recordings as a share of the training's own time."""
+        share = self._rare_ns / max(1, self._training_ns)
+        if self._thread_ns > self._rare_thread_ns:
+            share = min(share, self._rare_thread_ns / (self._thread_ns - self._rare_thread_ns))
+        return share
 
     def _threads_ns(self, cpu_seconds: float) -> float:
         """Return the processor time of the agent's threads per step. Their start, with its imports, is no part of it."""

@@ -32,6 +32,7 @@ from vramscope.steps.records import (
     highest_allocated,
     merged,
 )
+from vramscope.steps.thread_time import ThreadTime
 
 if TYPE_CHECKING:
     from random import Random
@@ -108,6 +109,7 @@ class StepClock(StepPublisher):
         self._agent_ns = self._agent_before_ns = 0
         """Agent time in the running step, and the part of it before the running phase."""
         self._end_ns = self._since_ns
+        self._thread_time = ThreadTime()
         self.finished = FinishedSteps()
 
     def watch(self, counter: PeakCounter) -> None:
@@ -215,8 +217,8 @@ class StepClock(StepPublisher):
             self._plain_intervals = len(self._intervals)
         number = self._plain_intervals
         first, self._intervals = merged(self._intervals[:number]), self._intervals[number:]
-        after = after_cuts(first.cuts)
-        self._record([first], first.end_ns, None, after, series.UNKNOWN, self._agent_ns, self._plain_steps)
+        after, thread_ns = after_cuts(first.cuts), self._thread_time.cut()
+        self._record([first], first.end_ns, None, after, series.UNKNOWN, self._agent_ns, self._plain_steps, thread_ns)
         self.is_plain, self._plain_steps, self._plain_intervals = False, 0, 0
         self._end_ns, self._agent_ns, self._agent_before_ns = first.end_ns, 0, 0
 
@@ -228,6 +230,7 @@ class StepClock(StepPublisher):
         if get_ident() != self.thread and not self.is_training_thread():
             return
         began = self._now()
+        thread_ns = self._thread_time.cut()
         self._close(began)
         intervals, self._intervals = self._intervals, []
         steps, was_plain = 1 + self._take_plain_steps(), self.is_plain
@@ -250,7 +253,7 @@ class StepClock(StepPublisher):
         self.step += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.
-        record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns, steps)
+        record = self._record(intervals, began, breakdown, after, self._micro_steps, self._agent_ns, steps, thread_ns)
         self._micro_steps = 0
         self.saw_forward = False
         self.phase = DATA
@@ -296,21 +299,11 @@ class StepClock(StepPublisher):
         micro_steps: int,
         agent_ns: int,
         steps: int = 1,
+        thread_ns: int = series.UNKNOWN,
     ) -> StepRecord:
         """Store the record of the step that was counted, for whoever takes it."""
-        record = StepRecord(
-            self.step,
-            end_ns,
-            intervals,
-            micro_steps,
-            self.watched,
-            agent_ns,
-            self._devices,
-            breakdown,
-            after,
-            self.batch.step_ended(),
-            steps,
-        )
+        rest = self._devices, breakdown, after, self.batch.step_ended(), steps, thread_ns
+        record = StepRecord(self.step, end_ns, intervals, micro_steps, self.watched, agent_ns, *rest)
         self.finished.add(record)
         return record
 

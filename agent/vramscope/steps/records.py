@@ -103,3 +103,5 @@ class StepRecord(NamedTuple):
     """Shape of the largest first argument of a forward pass with gradients, by root module (its id, never dereferenced)."""
     steps: int = 1
     """Number of steps that the record covers; ``number`` is the last of them. More than 1: plain steps, with one reading."""
+    thread_ns: int = series.UNKNOWN
+    """CPU time of the training thread since the record before, the agent's included."""

@@ -25,6 +25,9 @@ def has_no_device(run: RunInFull) -> bool:
 WIDEST_BOUND: Final = 0.25
 """Highest bound on the overhead that is shown, as a fraction of a step. A looser bound says nothing."""
 
+LARGE_COST: Final = 0.1
+"""Share of a step from which the total is shown too: much of it may be the start of a short run."""
+
 
 def cost(overhead: AgentOverhead | None) -> str:
     """Format the agent's overhead, or an upper bound if the run cannot resolve it."""
@@ -32,7 +35,10 @@ def cost(overhead: AgentOverhead | None) -> str:
         return "not measured yet"
     fraction, noise = overhead.get("fraction"), overhead.get("noise_fraction")
     if overhead.get("resolvable") and fraction is not None:
-        return f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}), measured"
+        total = f"; {duration(overhead.get('hook_seconds'))} in total" if fraction > LARGE_COST else ""
+        return (
+            f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}{total}), measured"
+        )
     if noise is not None and noise < WIDEST_BOUND:
         return f"below {percent(max(0.005, noise))} of a step"
     taken = overhead.get("hook_seconds")
