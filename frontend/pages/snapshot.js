@@ -15,7 +15,9 @@ import { RecordingViews, movesOf } from "vramscope/parts/recording_views.js";
 import { SegmentsView } from "vramscope/parts/segments_view.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
-const SOON_MS = 250;
+const SOON_MS = 120;
+const LATER_MS = 600;
+const SHARE = 0.05; // of the time so far: a file that takes a minute is asked for less often
 /** Patch of the URL that removes the view of a device: event, windows and search. */
 const NO_VIEW = Object.fromEntries(
   [...AnatomyView.VIEW, ...SegmentsView.VIEW, ...EventsTable.VIEW, "card"].map((name) => [name, null]),
@@ -27,6 +29,7 @@ class SnapshotPage {
   constructor(root, ident) {
     this.root = root;
     this.ident = ident;
+    this.openedAt = performance.now();
     document.title = "Snapshot · vramscope";
     fill(root, h("p", { class: "muted" }, "loading…"));
     loadPlotly().catch(() => {});
@@ -61,7 +64,8 @@ class SnapshotPage {
       ),
       this.coarseCurves(),
     );
-    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), SOON_MS);
+    const pause = Math.min(LATER_MS, Math.max(SOON_MS, SHARE * (performance.now() - this.openedAt)));
+    if (this.snapshot.state !== "failed") this.waiting = setTimeout(() => this.load(), pause);
   }
 
   /** Asks no more how far the server is. An answer that is on its way is not shown. */

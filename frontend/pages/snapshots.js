@@ -1,12 +1,14 @@
 /** Snapshots page: files are uploaded, converted by the server one by one, and opened. */
 
 import { api } from "vramscope/api.js";
+import { loadPlotly } from "vramscope/charts/plotly.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
 import { known, problemBanner, sized, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 import { go } from "vramscope/store.js";
 
+const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has none
 const SOON_MS = 400;
 const LATER_MS = 5000;
 
@@ -33,6 +35,8 @@ class SnapshotsPage {
     this.loadRuns();
     this.onVisibilityChange = () => !document.hidden && this.load();
     document.addEventListener("visibilitychange", this.onVisibilityChange);
+    // A snapshot opens as soon as it is read: its charts should not wait a second for Plotly then.
+    whenIdle(() => this.closed || loadPlotly().catch(() => {}));
   }
 
   close() {

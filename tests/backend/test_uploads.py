@@ -7,6 +7,8 @@ import pickle
 import shutil
 import socket
 import socketserver
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +19,12 @@ import httpx
 import pytest
 from running import PATIENCE_SECONDS, RunningServer
 from snapshot_maker import snapshot_of
+from waiting import eventually
 
 from vramscope_server import uploads as uploads_module
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.timeline.overview import load_machine_code
+from vramscope_server.analysis.timeline.render_cache import save_pictures
 from vramscope_server.cli import run_command, upload
 from vramscope_server.cli.client import Connection, Unreachable
 from vramscope_server.uploads import KEPT_SECONDS, PART_BYTES, Uploads, WrongOffset
@@ -268,3 +274,31 @@ def test_the_command_goes_on_where_it_was_after_lost_connections(
     ident = capsys.readouterr().out.strip().rpartition("/")[2]
     assert server.get(f"/snapshots/{ident}")["bytes"] == len(FILE)
     assert server.get(f"/snapshots/{ident}")["state"] == "ready"
+
+
+def test_the_machine_code_of_the_first_picture_is_loaded_during_the_upload(server: RunningServer) -> None:
+    load_machine_code.cache_clear()
+    started(server)
+    eventually(lambda: load_machine_code.cache_info().currsize, PATIENCE_SECONDS, "the machine code")
+
+
+LOAD_AND_DRAW = """
+import sys
+from pathlib import Path
+from vramscope_server.analysis.timeline import curve, overview
+from vramscope_server.analysis.timeline.render_cache import load_pictures
+overview.load_machine_code()
+compiled = (overview._walk.dispatcher, curve._highest.dispatcher)
+before = [len(one.signatures) for one in compiled]
+drawn, groupings = load_pictures(Path(sys.argv[1]))
+for grouping in groupings:
+    overview.overview(drawn, grouping, -1, drawn.end)
+assert before == [len(one.signatures) for one in compiled] == [1, 1], before
+"""
+
+
+def test_the_machine_code_that_is_loaded_early_is_that_of_a_snapshot(tmp_path: Path) -> None:
+    """Code for other types of arrays would be compiled in vain, and the picture would wait for its own."""
+    (trace,) = read(FILE).devices
+    save_pictures(trace, tmp_path)
+    subprocess.run([sys.executable, "-c", LOAD_AND_DRAW, str(tmp_path)], check=True)

@@ -102,6 +102,12 @@ def test_a_coarse_picture_comes_before_the_conversion_ends(
     assert picture.count() == 0
 
 
+def test_plotly_is_there_before_a_file_is_chosen(page: Any, own_server: Callable[..., Any]) -> None:
+    """It takes a second of the page's time, which the first picture of a snapshot would wait for."""
+    page.goto(f"{own_server().url}/snapshots")
+    page.wait_for_function("() => window.Plotly !== undefined")
+
+
 def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page: Any, own_server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.background import BackgroundTask
 
+from vramscope_server.analysis.timeline.overview import load_machine_code
 from vramscope_server.answers.snapshots import UploadedSnapshot, UploadState
 from vramscope_server.api.problems import Busy, Conflict, NotFound
 from vramscope_server.api.project_rights import project_of_upload
@@ -53,7 +55,9 @@ def post_upload(request: Request, wanted: NewUpload) -> Response:
     except (DiskFull, OSError) as trouble:
         raise full(trouble) from None
     services.snapshots.conversions.prepare()
-    return answer(_state(started), 201)
+    begun = answer(_state(started), 201)
+    begun.background = BackgroundTask(load_machine_code)  # of the first picture, in this process, while the parts come
+    return begun
 
 
 @router.get("/snapshots/uploads/{upload}", summary="An upload in parts", responses=answers_with(UploadState))

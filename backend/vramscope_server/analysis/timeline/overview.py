@@ -6,6 +6,7 @@ stack is exact, and no peak is lost.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.numba_compile import entry
-from vramscope_server.analysis.timeline.curve import AllocationCurve
+from vramscope_server.analysis.timeline.curve import BEFORE, AllocationCurve
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
 POINTS: Final = 1000
@@ -61,6 +62,15 @@ def overview(curve: AllocationCurve, grouping: Grouping, first: int, end: int, p
         peak,
         joined_cycles,
     )
+
+
+@functools.cache
+def load_machine_code() -> None:
+    """Draw two allocations, so that the next overview need not wait half a second for its machine code."""
+    one, rows = np.ones(2, np.int64), np.arange(2, dtype=np.int32)
+    bytes_after = np.arange(1, 4, dtype=np.int64)
+    curve = AllocationCurve(one.cumsum() - 1, rows, one, one[:0], one[:0], bytes_after, bytes_after)
+    overview(curve, Grouping("site", ["", ""], rows, one.cumsum() - 1), BEFORE, curve.end)
 
 
 def drawn_moments(curve: AllocationCurve, first: int, end: int, points: int = POINTS) -> tuple[IntArray, int]:
