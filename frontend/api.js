@@ -87,6 +87,7 @@ export const api = {
   leakReplay: (run, leak, signal) => request("GET", `/runs/${at(run)}/leaks/${at(leak)}/replay`, { signal }),
   oom: (run, signal) => request("GET", `/runs/${at(run)}/oom`, { signal }),
   oomError: (record, signal) => request("GET", `/oom/${at(record)}`, { signal }),
+  explainText: (text, signal) => request("POST", "/oom/text", { body: { text }, signal }),
   oomPart: (record, part, parameters, signal) =>
     request("GET", `/oom/${at(record)}/${part}${queryString(parameters)}`, { signal }),
   oomFigure: (record, signal) => request("GET", `/oom/${at(record)}/figure`, { signal }),

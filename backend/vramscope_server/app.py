@@ -51,7 +51,7 @@ from vramscope_server.api import (
     uploads,
     whatif,
 )
-from vramscope_server.api.oom import routes
+from vramscope_server.api.oom import routes, text
 from vramscope_server.proxy_users import PeerAddress
 from vramscope_server.request_checks import Access
 from vramscope_server.services import Services
@@ -105,6 +105,7 @@ def create_app(settings: Settings | None = None, services: Services | None = Non
         steps,
         leaks,
         routes,
+        text,
         recordings,
         profiles,
         fragmentation,

@@ -36,8 +36,8 @@ _AUDIT: Final = "/api/v1/audit"
 _DEMO: Final = "/api/v1/demo"
 _OF_THE_SERVER: Final = ("/api/v1/alerts", "/api/v1/notifications")
 """Paths of settings that all projects share."""
-_WHATIF: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif")
-"""A POST that changes nothing: it starts a computation."""
+_QUESTION: Final = re.compile(r"/api/v1/recordings/[^/]+/whatif|/api/v1/oom/text")
+"""A POST that changes nothing: it starts a computation, or its body is too long for an address."""
 
 CSP: Final = (
     "default-src 'self'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -243,7 +243,7 @@ def role_needed(method: str, path: str) -> Role | None:
         return "admin"
     if path == _DEMO and method not in _SAFE:  # it starts a process on the server's machine
         return "admin"
-    if method in _SAFE or (method == "POST" and _WHATIF.fullmatch(path)):
+    if method in _SAFE or (method == "POST" and _QUESTION.fullmatch(path)):
         return "read"
     return "write"
 

@@ -3,7 +3,8 @@
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
+import { errorText } from "vramscope/parts/error_text.js";
+import { endedByOom, errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
 import { counters, lastGoodStep } from "vramscope/parts/oom_changes.js";
 import { holders, stackPanel, words } from "vramscope/parts/oom_holders.js";
 import { othersAtError } from "vramscope/parts/other_processes.js";
@@ -22,6 +23,7 @@ const PARTS = [
   "trouble",
   "bar",
   "verdict",
+  "text",
   "remedies",
   "where",
   "step",
@@ -33,6 +35,9 @@ const PARTS = [
 
 /** True if the places of free blocks matter: together they had enough for the request. Else the map is one full area. */
 const mattersWhere = ({ cause, pieces, message }) => cause === "fragmentation" || pieces?.free_bytes >= message.asked_bytes;
+
+/** Text of the error that ended a run without a record. */
+const lastWords = (run) => (endedByOom(run) ? `${run.error_type}: ${run.error_line}` : "");
 
 class OomPage extends RunPage {
   tab = "oom";
@@ -94,12 +99,15 @@ class OomPage extends RunPage {
       }),
     );
     if (chosen === null) {
-      for (const part of PARTS.slice(5)) fill(this.parts[part]);
+      for (const part of PARTS.slice(6)) fill(this.parts[part]);
       fill(this.parts.verdict, noErrors(this.run, this.list));
+      this.pasted ??= h("section", { class: "card pad" }, errorText({ text: lastWords(this.run) }));
+      if (!this.pasted.isConnected) fill(this.parts.text, this.pasted);
       return;
     }
     if (chosen === this.shown) return;
     this.shown = chosen;
+    fill(this.parts.text);
     loadPlotly().catch(() => {});
     try {
       let error = await api.oomError(chosen);

@@ -4,6 +4,7 @@ import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
+import { errorText } from "vramscope/parts/error_text.js";
 import { known, problemBanner, sized, snippet } from "vramscope/parts/ui.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 import { go } from "vramscope/store.js";
@@ -30,6 +31,7 @@ class SnapshotsPage {
       this.parts.trouble,
       this.parts.list,
       this.parts.runs,
+      h("section", { class: "card pad snapshot-list" }, errorText({ heading: h("h2", {}, "Or explain the text of an error") })),
     );
     this.load();
     this.loadRuns();

@@ -58,16 +58,23 @@ export function lastGoodStep({ now, last_step: last, step }) {
   );
 }
 
+const INSTANT_SECONDS = 0.001;
+const NOTABLE = 0.001; // of the larger value: some pages of resident memory come and go
+
+/** Whether a counter differs enough to be worth reading. */
+const hasChanged = ({ before, at }) =>
+  isKnown(before) && isKnown(at) && Math.abs(at - before) > NOTABLE * Math.max(Math.abs(before), Math.abs(at));
+
 /** Counters that changed between the newest sample and the error. The others are folded. */
 export function counters({ counters: { before_seconds: taken, rows } }) {
   if (!rows.length) return null;
-  const changed = rows.filter(({ before, at }) => isKnown(before) && isKnown(at) && before !== at);
+  const changed = rows.filter(hasChanged);
   const others = rows.filter((row) => !changed.includes(row));
-  const before = isKnown(taken) ? `${seconds(taken)} before` : "before";
+  const before = isKnown(taken) ? (taken < INSTANT_SECONDS ? "just before" : `${seconds(taken)} before`) : "before";
   return h(
     "section",
     { class: "card", "data-counters": "" },
-    h("header", {}, h("h2", {}, "What changed at the error"), h("span", { class: "muted" }, `since ${before}`)),
+    h("header", {}, h("h2", {}, "What changed at the error"), taken >= INSTANT_SECONDS && h("span", { class: "muted" }, `since ${before}`)),
     changed.length > 0
       ? countersTable(changed, before)
       : h("p", { class: "pad muted" }, `No counter differs from the sample ${before}.`),
@@ -75,7 +82,7 @@ export function counters({ counters: { before_seconds: taken, rows } }) {
       h(
         "details",
         { class: "other-counters" },
-        h("summary", {}, `${count(others.length)} counters without a known change`),
+        h("summary", {}, `${count(others.length)} counters without a notable change`),
         countersTable(others, before),
       ),
   );

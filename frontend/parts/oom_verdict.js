@@ -4,7 +4,6 @@ import { h } from "vramscope/dom.js";
 import { bytes, clock, count, countOf, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
 import { withCode } from "vramscope/parts/ui.js";
-import { EXPLAIN_LOG } from "vramscope/parts/welcome.js";
 
 export const CAUSES = {
   weights: "Out of memory: weights",
@@ -114,7 +113,7 @@ export function verdict(error) {
       "p",
       { class: "actions" },
       h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
-      h("span", { class: "muted" }, ` recorded in ${seconds(error.seconds)}`),
+      isKnown(error.seconds) && h("span", { class: "muted" }, ` The agent wrote this record in ${seconds(error.seconds)}.`),
       error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`)),
     ),
   ];
@@ -174,12 +173,6 @@ export function noErrors(run, list) {
         }[run.state] ||
         "This run did not run out of GPU memory.",
       ),
-    ),
-    h(
-      "p",
-      {},
-      happened ? "Or explain it from its log: " : "An error of a training that was not watched, from its log: ",
-      h("code", {}, EXPLAIN_LOG),
     ),
   );
 }

@@ -2,15 +2,13 @@
 
 import { h } from "vramscope/dom.js";
 import { DemoStart } from "vramscope/parts/demo_start.js";
+import { errorText } from "vramscope/parts/error_text.js";
 import { snippet } from "vramscope/parts/ui.js";
 
 /** Address of this server, for a training on this or another machine. */
 export const serverAddress = () => location.origin;
 
 const DEMO_STEPS = 300;
-
-/** Command that explains an error without a run and without a server. */
-export const EXPLAIN_LOG = "vramscope oom --message log.txt";
 
 /** Commands that start a watched training. The address is left out if it is the agent's default. */
 export function startLines(address = serverAddress()) {
@@ -34,11 +32,11 @@ export function welcome({ token }) {
   return h(
     "section",
     { class: "card welcome" },
-    h("div", {}, h("h1", {}, "No runs yet"), h("p", { class: "muted" }, "Start a training. Its run appears here.")),
+    h("div", { class: "whole" }, h("h1", {}, "No runs yet"), h("p", { class: "muted" }, "Start a training. Its run appears here.")),
     token &&
       h(
         "div",
-        {},
+        { class: "whole" },
         h("h2", {}, "Token"),
         h(
           "p",
@@ -60,7 +58,7 @@ export function welcome({ token }) {
     ),
     h(
       "div",
-      {},
+      { class: "own" },
       h("h2", {}, "Watch your own training"),
       h(
         "ol",
@@ -82,13 +80,13 @@ export function welcome({ token }) {
       "div",
       {},
       h("h2", {}, "Explain an error or a file"),
-      h("p", {}, "An out-of-memory error of a training that was not watched, from its log:"),
-      snippet(EXPLAIN_LOG),
+      h("p", {}, "Paste an out-of-memory error of a training that was not watched:"),
+      errorText({ heading: null }),
       h("p", {}, "A snapshot file of PyTorch’s allocator: drop it on the page ", h("a", { href: "/snapshots" }, "Snapshots"), "."),
     ),
     h(
       "p",
-      { class: "waiting", role: "status" },
+      { class: "waiting whole", role: "status" },
       h("span", { class: "pulse", "aria-hidden": "true" }),
       "waiting for the first run…",
     ),

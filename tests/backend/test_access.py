@@ -151,6 +151,7 @@ CALLS = [
     ("GET", "/tables", "read"),
     ("GET", "/tables/runs", "read"),
     ("POST", "/recordings/none/whatif", "read"),
+    ("POST", "/oom/text", "read"),
     ("PATCH", "/runs/{run}", "write"),
     ("PATCH", "/runs/whatif", "write"),
     ("PATCH", "/alerts", "write"),

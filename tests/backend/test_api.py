@@ -406,3 +406,17 @@ def test_a_run_that_has_begun_may_get_a_name_from_its_agent_but_never_loses_the_
     server.http.patch(f"/runs/{agent.run}", json={"name": "mine"}).raise_for_status()
     server.send(agent, msgspec.structs.replace(agent.attached, name="another"))
     assert server.get(f"/runs/{agent.run}")["name"] == "mine"
+
+
+def test_a_text_is_explained_without_a_run(server: RunningServer) -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"
+    text += " of which 1.04 GiB is free. Of the allocated memory 19.72 GiB is allocated by PyTorch, and 2.41 GiB is reserved"
+    text += " by PyTorch but unallocated."
+    found = server.http.post("/oom/text", json={"text": f"noise\n{text}\n"}).json()
+    assert (found["cause"], found["certain"], found["errors"]) == ("fragmentation", True, 1)
+    assert {"name": "requested", "bytes": 2 << 30} in found["numbers"]
+    nothing = server.http.post("/oom/text", json={"text": "Epoch 1"}).json()
+    assert (nothing["cause"], nothing["sentence"], nothing["numbers"]) == (None, None, [])
+    for text in ("", "x" * 200_001):
+        refused = server.http.post("/oom/text", json={"text": text})
+        assert (refused.status_code, refused.json()["field"]) == (422, "text")

@@ -204,3 +204,24 @@ class OomExplained(OomError):
     """Whether the open window is still expected or replayed: ask again."""
     ranks: list[OomRank]
     """Other ranks at the error; empty for a single rank."""
+
+
+class OomTextExplained(TypedDict):
+    """Explanation of the text of an error."""
+
+    cause: str | None
+    """As of an error; null if the text does not show it."""
+    sentence: str | None
+    """Explanation in words; null if the text has no known out-of-memory error."""
+    first_aid: str | None
+    """What to try first."""
+    certain: bool
+    """False where other errors use the same text."""
+    errors: int
+    """Number of errors in the text; the last of those that say most is explained."""
+    numbers: list[NamedBytes]
+    """Numbers of the text, and what follows from them."""
+    kind: str
+    """Allocator or library that reports the error, in words."""
+    wording: str | None
+    """PyTorch versions that use this text."""

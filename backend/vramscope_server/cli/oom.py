@@ -19,6 +19,7 @@ from vramscope.oom_diagnosis.message import Message, MessageFields
 from vramscope.oom_diagnosis.message_kinds import KINDS
 from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse_parts
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.analysis.oom.error_text import numbers_of
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
 from vramscope_server.answers.other_processes import OtherProcessAtError
@@ -55,8 +56,6 @@ _OTHERS: Final = (
 )
 MOST_OTHERS: Final = 8
 MOST_RANKS: Final = 32
-NUMBERS: Final = {"asked_bytes": "requested", "process_bytes": "this process", "unallocated_bytes": "reserved, unused"}
-"""Names of the numbers of a text; of the others the field's own."""
 _COUNTERS: Final = (Column("COUNTER"), Column("LAST SAMPLE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
 
@@ -247,15 +246,8 @@ def _rows(message: Message, diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     """Numbers of the text, and what follows from them."""
     if message.device is not None:
         yield "device", str(message.device)
-    for name, value in message.as_dict().items():
-        if name.endswith("_bytes") and isinstance(value, int):
-            yield NUMBERS.get(name, name.removesuffix("_bytes").replace("_", " ")), amount(value)
-    for process in message.processes:
-        if process.pid is not None:
-            yield f"process {process.pid}", amount(process.used_bytes)
-    outside = diagnosis.facts.outside_pytorch_bytes
-    if outside is not None:
-        yield "outside PyTorch", amount(outside)
+    for name, value in numbers_of(message, diagnosis):
+        yield name, amount(value)
 
 
 class _FirstAid(TypedDict):
