@@ -328,6 +328,7 @@ def test_a_rank_whose_data_come_late_belongs_to_the_same_attempt(store: Store) -
     store.send(late, late.samples(1), late.ended("failed", at=5))
     run = store.run(first.run)
     assert (run["state"], run["ranks_reporting"]) == ("failed", 2)
+    assert run["events"] == [], "it did not resume the run"
 
 
 def test_a_torchrun_job_is_one_run_of_many_ranks(store: Store) -> None:

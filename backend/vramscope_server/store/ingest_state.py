@@ -219,7 +219,8 @@ class IngestState:
         if not run.new and not older:
             restarted = before is not None and before.attempt == run.row.attempt
             # A rank that reports only after the others ended, but started before, belongs to the same attempt.
-            if ended and (restarted or start_ns > (run.row.ended_ns or run.row.last_seen_ns)):
+            resumed = ended and (restarted or start_ns > (run.row.ended_ns or run.row.last_seen_ns))
+            if resumed:
                 run.row.attempt += 1
             attached_again = (
                 before is not None
@@ -228,7 +229,7 @@ class IngestState:
                 and not rank.summary.steps
                 and (before.attached.get("host"), before.attached.get("pid")) == (attached.host, attached.pid)
             )  # by the script itself, under ``vramscope run``, before its first step
-            if (before is not None or ended) and not attached_again:
+            if (before is not None or resumed) and not attached_again:
                 self._pending.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
         attempt = before.attempt if before is not None and older else run.row.attempt
         session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
