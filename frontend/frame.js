@@ -55,7 +55,7 @@ function route(path) {
 
 const LIVE_WORDS = {
   connecting: "connecting…",
-  live: "live",
+  live: "connected",
   asleep: "asleep",
 };
 

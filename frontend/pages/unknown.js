@@ -33,6 +33,8 @@ export function open(root, { path, problem }) {
         {},
         h("a", { href: "/runs" }, "All runs"),
         " · ",
+        h("a", { href: "/snapshots" }, "Snapshots"),
+        " · ",
         h("a", { href: "/compare" }, "Compare"),
         " · ",
         h("a", { href: "/settings" }, "Settings"),

@@ -46,7 +46,7 @@ export function comparability(rows) {
   const shared = sharedReasons(rows);
   const marked = rows.filter((row) => row.reasons.length > shared.length);
   const words = [
-    shared.length > 0 && `All: ${textOf(shared)}.`,
+    shared.length > 0 && `All runs: ${textOf(shared)}.`,
     marked.length > 0 && `${rowsInWords(marked.length, rows.length)} marked ⚠ in the table, with the reasons.`,
   ].filter(Boolean);
   return words.length > 0 ? words.join(" ") : null;

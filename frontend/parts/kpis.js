@@ -15,6 +15,9 @@ const DRAW_EVERY_MS = 250;
 const LARGE_COST = 0.1; // the total is shown with a larger share of the step time: much of it may be the start of a short run
 const LAST_SECONDS = 60; // length of the last part of the run that is searched for newest values
 
+/** Whole percent; a small share is not 0. */
+const percentOfDevice = (share) => (share > 0 && share < 0.01 ? "< 1 %" : percent(share, 0));
+
 export class Kpis {
   drawnAt = -Infinity; // by live rows
 
@@ -127,7 +130,7 @@ export class Kpis {
     this.put(
       "allocated",
       bytes(allocated),
-      isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "",
+      isKnown(allocated) && isKnown(capacity) ? `${percentOfDevice(allocated / capacity)} of the device` : "",
       allocated,
       capacity,
     );

@@ -1,7 +1,7 @@
 /** Head of a run: name, state, device and baseline. Also the banner of how it ended. */
 
 import { copyButton, h, setText } from "vramscope/dom.js";
-import { axisTime, called, clock, count, isKnown, dateTime, partOf, stepCount } from "vramscope/format.js";
+import { called, clock, count, duration, isKnown, dateTime, partOf, stepCount } from "vramscope/format.js";
 import { delta } from "vramscope/parts/ui.js";
 import { noteInHead } from "vramscope/parts/note_editor.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
@@ -147,7 +147,7 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
   const place = head.querySelector("[data-age]");
   if (!place) return;
   const until = state === "running" ? Date.now() / 1000 : (ended ?? seen);
-  setText(place, `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`);
+  setText(place, `${state === "running" ? "running for" : "ran for"} ${duration(until - started)}`);
 }
 
 /** Link to the explanation of an out-of-memory error. */

@@ -27,7 +27,7 @@ export function eventText({ event, step, phase, module, seconds: after }) {
     isKnown(step) && `step ${count(step)}`,
     phase,
     module,
-    isKnown(after) && `${seconds(after)} after the first`,
+    isKnown(after) && `${seconds(after)} after the first event`,
   ]
     .filter(Boolean)
     .join(" · ");

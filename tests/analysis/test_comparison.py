@@ -149,7 +149,7 @@ def test_effective_batch_needs_all_three_factors() -> None:
         ({"state": "running"}, "running", "still running"),
         ({"state": "lost"}, "lost", "lost: its end is unknown"),
         ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, "failed", "error (torch.OutOfMemoryError)"),
-        ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.00 GiB of its device"),
+        ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.00 GiB of the device"),
         ({"lower_bound_steps": 3}, "foreign_reset", "a lower bound: other code reset the peak counters in 3 steps"),
     ],
 )

@@ -281,6 +281,8 @@ def test_long_settings_and_names_fit_a_narrow_screen(page: Any, server: Any) -> 
     mark, name = row.locator(".swatch").bounding_box(), row.locator("a").bounding_box()
     assert name["x"] > mark["x"] + mark["width"], "beside its colour"
     assert row.locator("a").evaluate("(name) => name.scrollWidth <= name.clientWidth"), "in full"
+    assert name["height"] < 1.6 * mark["height"] + 12, "in one line, which no number shares"
+    assert row.bounding_box()["width"] > 340
     page.goto(f"{server.url}/compare?runs={RUNS}")
     page.locator(".differences").wait_for()
     # a value that many runs share is a chip; that of many techniques is wider than a phone

@@ -36,6 +36,24 @@ def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, server: Any, 
     assert_legible(page)
 
 
+@pytest.mark.parametrize("path", ["", "/leaks"])
+def test_buttons_suit_a_thumb_on_a_narrow_screen(page: Any, server: Any, path: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{sender.LEAKY.run}{path}")
+    page.locator("main .button").first.wait_for()
+    page.locator("vs-chart").first.wait_for()
+    heights = page.locator("main :is(.button, .fold, details > summary):visible").evaluate_all(
+        "(all) => all.map((one) => [one.innerText, one.getBoundingClientRect().height])"
+    )
+    assert len(heights) > 4
+    assert [one for one in heights if one[1] < 32] == []
+
+
+def test_a_run_s_duration_has_units(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    assert re.fullmatch(r"ran for \d min \d\d s", page.locator("[data-age]").inner_text())
+
+
 def test_dark_follows_the_system_and_the_key(page: Any, server: Any) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")

@@ -49,7 +49,7 @@ def _of_itself(run: Run) -> Iterator[tuple[str, str]]:
         yield "loss", f"the loss is not finite from step {count(odd['step'])} on: the model does not learn"
     others = _highest(run, "peak_other_processes_bytes")
     if others is not None and others >= OTHERS_BYTES:
-        yield "tenants", f"other processes used up to {amount(others)} of its device"
+        yield "tenants", f"other processes used up to {amount(others)} of the device"
 
 
 def _against(run: Run, baseline: Run) -> Iterator[tuple[str, str]]:
