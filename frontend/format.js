@@ -149,6 +149,9 @@ export function count(value) {
 /** Number of things: "1 segment", "1,200 segments". */
 export const countOf = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
+/** Name of a category of memory, as in the glossary. */
+export const categoryName = (category) => (category === "optimizer" ? "optimizer state" : (category ?? "unknown"));
+
 /** Number of steps: "1 step", "1,200 steps". */
 export const stepCount = (value) => countOf(value, "step");
 

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { bytes, categoryName, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 
 const MOST_NAMED = 3; // categories in the sentence
@@ -135,7 +135,7 @@ function sourceLink(source) {
 /** Shares of the peak: "51 % is optimizer, 25 % unknown". */
 const inWords = (categories, total) =>
   categories
-    .map(({ category, bytes: size }, at) => `${percent(size / total)} ${at ? "" : "is "}${category ?? "unknown"}`)
+    .map(({ category, bytes: size }, at) => `${percent(size / total)} ${at ? "" : "is "}${categoryName(category)}`)
     .join(", ");
 
 /** Peak by category, in words. */
@@ -146,7 +146,7 @@ function composition(categories, total) {
     { class: "composition", "data-composition": true },
     categories.map(({ category, bytes: size }, at) => [
       at ? " · " : "",
-      h("strong", {}, category),
+      h("strong", {}, categoryName(category)),
       ` ${bytes(size)} (${percent(size / total)})`,
     ]),
   );

@@ -35,7 +35,7 @@ export class Flame {
   constructor({ file, load, view, peakWords, onView, onRecord }) {
     Object.assign(this, { load, view, peakWords, onView, onRecord });
     this.chart = chart({
-      title: "Retained by",
+      title: "Allocated by",
       file,
       numbers: false,
       load: async (signal) => {
@@ -82,7 +82,7 @@ export class Flame {
         "span",
         {},
         h("strong", {}, bytes(total)),
-        ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${eventText(flamegraph.moment)}`,
+        ` alive ${event === null ? `at ${this.peakWords()}` : `after ${eventText(flamegraph.moment)}`}`,
       ),
       h("span", { class: "spring" }),
       choice(

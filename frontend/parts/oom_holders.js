@@ -1,7 +1,7 @@
 /** Holders of memory at an error, by category, source line and module. Also the stack and the error message. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, percent } from "vramscope/format.js";
+import { bytes, categoryName, count, percent } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
@@ -47,12 +47,12 @@ function deviceMemory({ by_category: rows, message }) {
         {
           class: "oom-card",
           role: "img",
-          "aria-label": rows.map((row) => `${row.name} ${bytes(row.bytes)}`).join(", "),
+          "aria-label": rows.map((row) => `${categoryName(row.name)} ${bytes(row.bytes)}`).join(", "),
         },
         rows.map((row) =>
           h("span", {
             class: "part",
-            title: `${row.name}: ${bytes(row.bytes)}`,
+            title: `${categoryName(row.name)}: ${bytes(row.bytes)}`,
             style: {
               "flex-grow": String(row.bytes / total),
               "--colour": role(row) ? `var(--role-${role(row)})` : "transparent",
@@ -77,7 +77,7 @@ function deviceMemory({ by_category: rows, message }) {
                   class: "swatch",
                   style: { "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" },
                 }),
-                row.name,
+                categoryName(row.name),
               ),
               h("td", { class: "number" }, bytes(row.bytes)),
               h("td", { class: "number muted" }, percent(row.bytes / total)),

@@ -2,7 +2,7 @@
 
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, countOf } from "vramscope/format.js";
+import { bytes, categoryName, countOf } from "vramscope/format.js";
 import { stackList } from "vramscope/parts/allocation.js";
 
 const CLOSER = 8; // factor of a zoom by click
@@ -144,7 +144,7 @@ export class SegmentMap {
     fill(
       this.key,
       [...entries, START].map(([role, label]) =>
-        h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label),
+        h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), categoryName(label)),
       ),
     );
   }

@@ -129,6 +129,9 @@ def test_numbers_read_as_in_the_sentences_of_the_server(call: Any, function: str
         ("called", ["<module>"], "<module>"),
         ("quantity", [2**31, "bytes"], "2.00 GiB"),
         ("quantity", [61.4, "celsius"], "61 °C"),
+        ("categoryName", ["optimizer"], "optimizer state"),
+        ("categoryName", ["activations"], "activations"),
+        ("categoryName", [None], "unknown"),
         ("overhead", [None], "not measured yet"),
         (
             "overhead",

@@ -114,7 +114,9 @@ def areas(
 
 def label_of(series: Series, at: int) -> str:
     """Return the legend label: bytes at the peak in view, then the name, which a narrow legend cuts off."""
-    return f"{amount(int(series.peak_bytes[at]))} {series.names[at]}"
+    name = series.names[at]
+    shown = "optimizer state" if name == series.keys[at] == "optimizer" else name
+    return f"{amount(int(series.peak_bytes[at]))} {shown}"
 
 
 def top_of(highest: float, reserved: float) -> float:
