@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vramscope.protocol import series
@@ -40,6 +40,7 @@ def test_what_was_put_in_comes_out(columns: list[list[int]], thorough: bool) -> 
 
 
 @given(tables, st.integers(0, 1 << 20), st.integers(0, 255))
+@example([[0]], 13, 128)  # the form of a constant column, which has no planes
 @settings(max_examples=300, deadline=None)
 def test_damage_is_an_error_of_ours_or_harmless_but_never_another(columns: list[list[int]], at: int, byte: int) -> None:
     blob = bytearray(encode([f"c{i}" for i in range(len(columns))], np.array(columns, np.int64)))

@@ -181,7 +181,8 @@ class Chunk:
                 at += 1 + length
                 form, shift, planes, base, end, *check = entry_of.unpack_from(blob, at)
                 at += entry_of.size
-                if form & ~_STORED > _OFFSET or shift > 63 or planes > 8 or end < previous:
+                is_possible = form == _CONSTANT or 1 <= planes <= 8  # numbers of a constant column are in the table
+                if not is_possible or form & ~_STORED > _OFFSET or shift > 63 or end < previous:
                     raise CorruptChunk(f"the chunk's table is damaged at column {name}")
                 self._table[name] = (form, shift, planes, base, previous, end, check[0] if check else None)
                 previous = end
