@@ -30,7 +30,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "unusable_bytes", "private_pools_bytes", "private_requested_bytes", "private_active_bytes", "private_inactive_split_bytes",
         "device_used_bytes", "process_device_bytes", "others_device_bytes", *series.OTHER_PROCESSES, "gpu_utilization_percent",
         "temperature_celsius", "power_milliwatts", "process_rss_bytes", "host_used_bytes",
-        "pinned_bytes", "alloc_retries", "ooms",
+        "pinned_bytes", "process_anonymous_bytes", "child_processes_bytes", "shared_memory_bytes", "alloc_retries", "ooms",
     ),
     "steps": (
         "step", "first_step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",

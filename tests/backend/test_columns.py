@@ -149,6 +149,11 @@ def sawtooth(rows: int) -> dict[str, np.ndarray]:
         "host_used_bytes": 40_000_000_000 + np.cumsum(rng.integers(-5000, 5000, rows)) * 4096,
         "pinned_bytes": np.full(rows, 1 << 26),
         "pinned_in_use_bytes": rng.integers(1, 9, rows)[tick // 10 * 10] << 20,  # read once a second
+        "process_anonymous_bytes": (2_000_000_000 + rng.integers(0, 50, rows) * 4096)[tick // 20 * 20],
+        "child_processes": np.full(rows, 4),
+        "child_processes_bytes": (900_000_000 + rng.integers(0, 5000, rows) * 4096)[tick // 20 * 20],
+        "largest_child_bytes": (300_000_000 + rng.integers(0, 2000, rows) * 4096)[tick // 20 * 20],
+        "shared_memory_bytes": (rng.integers(4, 9, rows) << 25)[tick // 20 * 20],
     }
     of_graphs = {
         name for name in series.SAMPLES if name.startswith(("private_", "other_process_"))

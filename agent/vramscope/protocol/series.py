@@ -184,6 +184,18 @@ SAMPLES: Final[dict[str, Series]] = {
         "bytes", "page-locked host memory of PyTorch's allocator, in blocks of a power of two, with its cache"
     ),
     "pinned_in_use_bytes": Series("bytes", "blocks of it that tensors use"),
+    "process_anonymous_bytes": Series(
+        "bytes", "resident memory of this process without pages of files and shared memory"
+    ),
+    "child_processes": Series(
+        "count", "processes that this one has started, and theirs: DataLoader workers, for example"
+    ),
+    "child_processes_bytes": Series(
+        "bytes",
+        "memory that only one of these child processes has, in total; what a fork still shares is this process's",
+    ),
+    "largest_child_bytes": Series("bytes", "the part of it that the largest child process has"),
+    "shared_memory_bytes": Series("bytes", "files in shared memory that this process or a child has open"),
 }
 """Columns of the stream ``samples``: one row per tick of the sampler (10 a second by default)."""
 

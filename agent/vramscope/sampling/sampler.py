@@ -12,6 +12,7 @@ from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.other_accelerator import OtherAccelerator, other_accelerator
 from vramscope.memory.peak_counters import SharedPeakCounters, Stats, share_peak_counters
 from vramscope.memory.private_pools import RESERVED, PrivatePools
+from vramscope.memory.process_tree import TreeMemoryReader
 from vramscope.memory.unified_memory import CAPTURES, is_unified
 from vramscope.memory.unusable import UnusableReader
 from vramscope.process import identity
@@ -69,6 +70,7 @@ class Sampler:
         self.fragments = UnusableReader()
         self._private_pools = PrivatePools()
         self._pinned = PinnedMemoryReader()
+        self._tree = TreeMemoryReader()
         self.at_ticks: Callable[[], None] = lambda: None
         """Called after each reading, on this thread."""
         self.nvml: Nvml | None = None
@@ -103,10 +105,12 @@ class Sampler:
         self._find_devices()
         self._clock.find_devices = self._find_devices
         self._thread.start()
+        self._tree.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the thread, and put the last steps and one last sample into the ring."""
         self._stop.set()
+        self._tree.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
@@ -137,8 +141,8 @@ class Sampler:
         return mine, self._others.described(device, running, own)
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of this thread (until its last sample) and of the sender's."""
-        return self._own_cpu_seconds + self._others_cpu_seconds()
+        """Return the processor time of this thread (until its last sample), of the tree's and of the sender's."""
+        return self._own_cpu_seconds + self._tree.cpu_seconds + self._others_cpu_seconds()
 
     _own_cpu_seconds = 0.0
     _taken_before = 0.0
@@ -215,7 +219,7 @@ class Sampler:
         row.update(columns)
         row["time_ns"] = self.wall_ns(read_ns)
         row.update(self._others_columns.pop(device, {}))
-        row.update(self._host.read()._asdict())
+        row.update(self._host.read()._asdict() | self._tree.newest._asdict())
         self._on_sample(device, row)
         known = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
         return messages.Block(stream="samples", device=device, rows=1, columns=known)

@@ -162,6 +162,26 @@ class AttachedDevice(TypedDict):
     """Whether the device is an emulated GPU, whose times are not meaningful."""
 
 
+class HostMemory(TypedDict):
+    """Host memory in parts, in the sample in which the first three were largest together. No byte is in two parts."""
+
+    process_anonymous_bytes: int
+    """Resident memory of the process without pages of files and shared memory."""
+    child_processes_bytes: int
+    """Memory that only one of the child processes has, in total. What a fork still shares belongs to the process."""
+    shared_memory_bytes: int
+    """Files in shared memory that the process or a child has open."""
+    other_bytes: int | None
+    """Memory in use on the host, or in its container, minus these three: other programs, the kernel, and pinned memory that Linux
+    does not count as resident. Null if the memory in use is unknown."""
+    host_used_bytes: int | None
+    """Memory in use on the host, or in its container."""
+    child_processes: int | None
+    """Number of child processes: DataLoader workers, for example."""
+    largest_child_bytes: int | None
+    """Part of the largest child process."""
+
+
 class RankRow(TypedDict):
     """A rank of a run: its newest process, and its numbers over all of them."""
 
@@ -189,6 +209,8 @@ class RankRow(TypedDict):
     """Version of the agent."""
     host_total_bytes: int | None
     """Memory of the host, or of its container."""
+    host_memory: HostMemory | None
+    """Host memory in parts; null if a part is unknown."""
     jobs: list[ClusterJob]
     """Jobs that the process belongs to, the outermost first."""
     clock_skew_seconds: float | None

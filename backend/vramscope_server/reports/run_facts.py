@@ -26,6 +26,11 @@ _PARTS: Final[Mapping[Literal["unusable_bytes", "usable_bytes", "rounding_bytes"
     "requested_bytes": "requested",
 }
 """Parts of reserved memory (docs/fragmentation.md)."""
+_HOST_PARTS: Final[tuple[Literal["process_anonymous_bytes", "child_processes_bytes", "shared_memory_bytes"], ...]] = (
+    "process_anonymous_bytes",
+    "child_processes_bytes",
+    "shared_memory_bytes",
+)
 _NO_LEAK: Final = {
     "growth": "no holder found, but memory after each step rises",
     "held": "none found, but a value is retained one step longer than needed",
@@ -60,6 +65,8 @@ def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, st
         times = run["out_of_memory_count"]
         yield "out of memory", "once" if times == 1 else f"{count(times)} times"
     yield "agent overhead", cost(run["agent_overhead"])
+    if host := _host_memory(run):
+        yield "host memory", host
     if run["dropped_samples"] != 0:
         yield "lost samples", count(run["dropped_samples"])
     for finding in run["findings"] or ():
@@ -79,6 +86,25 @@ def _highest_rank(run: RunInFull) -> str:
     low, high = (choose(known, key=lambda rank: rank["peak_allocated_bytes"] or 0) for choose in (min, max))
     least, most = (amount(rank["peak_allocated_bytes"]) for rank in (low, high))
     return f"; peaks from {least} (rank {low['rank']}) to {most} (rank {high['rank']})"
+
+
+def _host_memory(run: RunInFull) -> str:
+    """Format the parts of the rank with most; empty if none is known."""
+    known = [(rank["rank"], parts) for rank in run["ranks"] if (parts := rank.get("host_memory"))]
+    if not known:
+        return ""
+    rank, host = max(known, key=lambda one: sum(one[1][name] for name in _HOST_PARTS))
+    children, largest = host["child_processes"], host["largest_child_bytes"]
+    named = "child processes" if children is None else f"{count(children)} child process{'' if children == 1 else 'es'}"
+    most = f" (largest {amount(largest)})" if children and children > 1 and largest is not None else ""
+    words = [
+        f"this process {amount(host['process_anonymous_bytes'])}",
+        f"{named} {amount(host['child_processes_bytes'])}{most}",
+        f"shared memory {amount(host['shared_memory_bytes'])}",
+        f"other {amount(host['other_bytes'])}",
+    ]
+    of_rank = f"at most on rank {rank}: " if len(run["ranks"]) > 1 else "at most: "
+    return of_rank + ", ".join(words)
 
 
 def _moment(run: RunInFull) -> str:

@@ -17,6 +17,7 @@ from vramscope.protocol import messages, series
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.answers.run_detail import ReservedParts
 from vramscope_server.store.durations import Durations
+from vramscope_server.store.host_memory import HighestHostMemory, higher
 from vramscope_server.store.scalars import MOST_SCALARS, SCALARS, ScalarSummary
 from vramscope_server.store.sparkline import Sparkline
 
@@ -69,6 +70,8 @@ class RankSummary(msgspec.Struct):
     """Highest device memory of all processes together."""
     other_processes_bytes: int | None = None
     """Highest difference of the two in one sample."""
+    host_memory: HighestHostMemory | None = None
+    """Parts of host memory in the sample in which they were largest together."""
     ooms: int | None = None
     foreign_reset_steps: int | None = None
     """Steps in which other code reset the peak counters, of each device; None: none is known, and not every step reported
@@ -260,6 +263,7 @@ class RankSummary(msgspec.Struct):
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, reserved)
         self.ooms = _highest(self.ooms, columns.get("ooms"))
         self._add_device(columns.get("process_device_bytes"), columns.get("device_used_bytes"))
+        self.host_memory = higher(self.host_memory, columns)
         if allocated is not None and int(allocated.max()) != series.UNKNOWN:
             self.by_time.add(columns["time_ns"], allocated)
             at = int(allocated.argmax())

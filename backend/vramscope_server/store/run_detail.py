@@ -232,6 +232,7 @@ def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:
                 driver=attached.get("driver"),
                 agent_version=attached.get("agent_version"),
                 host_total_bytes=attached.get("host_total_bytes"),
+                host_memory=None if summary.host_memory is None else summary.host_memory.answer,
                 jobs=jobs_of(attached),
                 clock_skew_seconds=seconds(row["skew_ns"]),
                 steps=summary.steps,

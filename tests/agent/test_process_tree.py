@@ -1,0 +1,213 @@
+"""Host memory of child processes and shared memory: each page counts once, and unknown stays unknown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from collector import Collector
+from torch import multiprocessing
+from torch.utils.data import DataLoader, Dataset
+from training import Arrived, run
+
+from vramscope.memory import process_tree
+from vramscope.memory.process_tree import ProcessTree, TreeMemory, TreeMemoryReader
+from vramscope.protocol.series import UNKNOWN
+
+MIB = 1 << 20
+BATCH = 4 * MIB
+SLACK = 24 * MIB
+"""What a worker allocates besides the test's own arrays: its interpreter touches pages that it had from its parent."""
+pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
+
+
+class Filling(Dataset[torch.Tensor]):
+    """Each worker fills an array of its own with the first sample. All share what the parent has loaded."""
+
+    def __init__(self, own_bytes: int, loaded_bytes: int = 0) -> None:
+        self.own_bytes, self.own = own_bytes, bytearray()
+        self.loaded = bytearray(b"1") * loaded_bytes
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not self.own:
+            self.own = bytearray(b"1") * self.own_bytes
+        return torch.ones(BATCH, dtype=torch.uint8)
+
+
+def waiting(dataset: Filling, strategy: str | None = None) -> TreeMemory:
+    """Read the tree once two workers have prepared all batches that they may prepare, two each."""
+    before = multiprocessing.get_sharing_strategy()
+    multiprocessing.set_sharing_strategy(strategy or before)
+    try:
+        batches = iter(
+            DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=2, multiprocessing_context="fork")
+        )
+        first = next(batches)
+        tree, readings = ProcessTree(), [TreeMemory()]
+        while len(readings) < 5 or len({read.shared_memory_bytes for read in readings[-4:]}) > 1:
+            time.sleep(0.1)
+            readings.append(tree.read(os.getpid()))
+        del first, batches
+        return readings[-1]
+    finally:
+        multiprocessing.set_sharing_strategy(before)
+
+
+@pytest.fixture
+def shared_before() -> Iterator[int]:
+    yield ProcessTree().read(os.getpid()).shared_memory_bytes
+
+
+def test_batches_that_wait_are_shared_memory_to_the_byte(shared_before: int) -> None:
+    """The loop has one batch and the workers have prepared four, which no process maps before it is asked for."""
+    read = waiting(Filling(MIB))
+    assert read.child_processes == 2
+    assert read.shared_memory_bytes - shared_before == 5 * BATCH
+
+
+def test_batches_in_named_files_are_counted_as_well(shared_before: int) -> None:
+    """With the strategy file_system no process keeps a descriptor. Each file begins with a page of PyTorch's own."""
+    read = waiting(Filling(MIB), "file_system")
+    assert read.shared_memory_bytes - shared_before == 5 * (BATCH + os.sysconf("SC_PAGE_SIZE"))
+
+
+def test_a_worker_has_what_it_filled_and_not_what_it_shares() -> None:
+    small = waiting(Filling(MIB))
+    large = waiting(Filling(65 * MIB))
+    loaded = waiting(Filling(MIB, loaded_bytes=256 * MIB))
+    assert 0 <= large.child_processes_bytes - small.child_processes_bytes - 128 * MIB < SLACK
+    assert 64 * MIB <= large.largest_child_bytes < 64 * MIB + SLACK
+    assert abs(loaded.child_processes_bytes - small.child_processes_bytes) < SLACK, "the parent has the 256 MiB"
+    assert loaded.process_anonymous_bytes >= 256 * MIB
+
+
+def test_without_children_there_are_none_and_their_memory_is_zero() -> None:
+    """Zero is known: the kernel lists the children of each thread."""
+    program = "import os; from vramscope.memory.process_tree import ProcessTree; print(ProcessTree().read(os.getpid()))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "child_processes=0, child_processes_bytes=0, largest_child_bytes=-1, shared_memory_bytes=0" in answer
+
+
+ROLLUP = "0-1 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nAnonymous: {0} kB\nPss_Anon: {1} kB\nPss_Shmem: {2} kB\nPrivate_Dirty: {3} kB\n"
+
+
+class Proc:
+    """A folder like /proc, with processes that a test describes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, pid: int, children: str = "", rollup: str | None = None) -> None:
+        (self.folder / f"{pid}/task/{pid}").mkdir(parents=True)
+        (self.folder / f"{pid}/fd").mkdir()
+        (self.folder / f"{pid}/task/{pid}/children").write_text(children)
+        (self.folder / f"{pid}/status").write_text("Name:\tpython\nRssAnon:\t   2048 kB\nRssShmem:\t 8 kB\n")
+        if rollup is not None:
+            (self.folder / f"{pid}/smaps_rollup").write_text(rollup)
+
+    def read(self) -> TreeMemory:
+        return ProcessTree(self.folder, self.folder / "shm").read(1)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    (tmp_path / "shm").mkdir()
+    return Proc(tmp_path)
+
+
+def test_children_of_children_count(proc: Proc) -> None:
+    proc.add(1, "2 3 ")
+    proc.add(2, "4 ", ROLLUP.format(300, 300, 5, 300))
+    proc.add(3, "", ROLLUP.format(900, 300, 20, 120))
+    proc.add(4, "", ROLLUP.format(50, 50, 0, 50))
+    assert proc.read() == TreeMemory(2048 << 10, 3, 450 << 10, 300 << 10, 0)
+
+
+def test_a_worker_that_has_ended_is_left_out(proc: Proc) -> None:
+    """It is listed until its parent waits for it, with an empty file, or it has gone since the list was read."""
+    proc.add(1, "2 3 4 ")
+    proc.add(2, "", ROLLUP.format(300, 300, 0, 300))
+    proc.add(3, "", "")
+    assert proc.read() == TreeMemory(2048 << 10, 1, 300 << 10, 300 << 10, 0)
+
+
+def test_an_older_kernel_leaves_the_sum_unknown(proc: Proc) -> None:
+    proc.add(1, "2 ")
+    proc.add(2, "", "0-1 ---p [rollup]\nRss: 9 kB\nPss: 4 kB\n")
+    assert proc.read() == TreeMemory(2048 << 10, 1, UNKNOWN, UNKNOWN, 0)
+
+
+def test_a_kernel_that_lists_no_children_leaves_them_unknown(proc: Proc) -> None:
+    proc.add(1)
+    (proc.folder / "1/task/1/children").unlink()
+    assert proc.read() == TreeMemory(2048 << 10)
+
+
+def test_without_proc_all_is_unknown(tmp_path: Path) -> None:
+    assert ProcessTree(tmp_path / "none", tmp_path).read(1) == TreeMemory()
+
+
+def test_another_users_files_leave_shared_memory_unknown(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc.add(1, "2 ")
+    proc.add(2, "", ROLLUP.format(300, 300, 0, 300))
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder == proc.folder / "2/fd":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert proc.read() == TreeMemory(2048 << 10, 1, 300 << 10, 300 << 10, UNKNOWN)
+
+
+def test_a_reading_that_takes_long_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause keeps the thread at 0.5 % of a core."""
+    seconds, pauses = iter([0.001, 0.201, 0.202]), []
+    reader = TreeMemoryReader()
+
+    def pause(length: float) -> bool:
+        pauses.append(length)
+        return len(pauses) > 3
+
+    monkeypatch.setattr(reader._stop, "wait", pause)
+    monkeypatch.setattr(process_tree.time, "thread_time", lambda: next(seconds))
+    monkeypatch.setattr(reader._tree, "read", lambda pid: TreeMemory(5))
+    reader._run()
+    assert pauses == [0.0, pytest.approx(2.0), pytest.approx(40.0), pytest.approx(2.0)]
+    assert (reader.newest, reader.cpu_seconds) == (TreeMemory(5), 0.202)
+
+
+TRAINING = """
+import time
+from torch.utils.data import DataLoader, TensorDataset
+session = agent.attach(model)
+train(2)
+loader = DataLoader(TensorDataset(torch.ones(4096, 1024)), batch_size=1024, num_workers=2)
+batches = iter(loader)
+next(batches)
+time.sleep(5)
+train(2)
+batches = None
+agent.detach()
+"""
+
+
+@pytest.mark.gpu
+def test_samples_have_the_parts(collector: Collector, spool: Path) -> None:
+    run(TRAINING, collector, spool)
+    samples = [row for row in Arrived(collector).rows("samples") if "child_processes" in row]
+    most = max(samples, key=lambda row: row["child_processes"])
+    assert most["child_processes"] == 2
+    assert 0 < most["largest_child_bytes"] < most["child_processes_bytes"]
+    assert most["shared_memory_bytes"] >= 3 * 4 * MIB, "three batches wait"
+    assert 0 < most["process_anonymous_bytes"] < most["process_rss_bytes"]
