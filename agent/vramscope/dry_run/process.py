@@ -24,11 +24,18 @@ from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
 from vramscope.dry_run.ending_error import ending_error, write_report
 from vramscope.dry_run.read_log import ReadLog
+from vramscope.dry_run.work import WorkMeter
 from vramscope.guard import guarded
 from vramscope.process.identity import job_rank
 from vramscope.protocol import assumed_value
 from vramscope.protocol.assumed_value import AssumedValue
-from vramscope.protocol.dry_run import FEWEST_VARIABLE, FOLDER_VARIABLE, STEPS_VARIABLE, ProcessReport
+from vramscope.protocol.dry_run import (
+    FEWEST_VARIABLE,
+    FOLDER_VARIABLE,
+    STEPS_VARIABLE,
+    WORK_VARIABLE,
+    ProcessReport,
+)
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
 
@@ -53,6 +60,8 @@ class DryRunProcess(StepListener):
         self._assumed = assumed
         self._log = ReadLog(assumed, selects_fewest=bool(os.environ.get(FEWEST_VARIABLE)))
         self._changes: list[Change] = []
+        self._counts_work = bool(os.environ.get(WORK_VARIABLE))
+        self._work = WorkMeter()
 
     def begin(self) -> None:
         """Watch from now on, and write the report when the process ends."""
@@ -72,6 +81,7 @@ class DryRunProcess(StepListener):
         """End the program after its last step, as ``sys.exit()`` in its own code would."""
         self._steps += 1
         self._log.step_ended()
+        self._count_work()
         guarded("the finished collectives")(collectives.wait_until_finished)()
         waits = (
             not self._is_ended
@@ -91,6 +101,13 @@ class DryRunProcess(StepListener):
             timer.daemon = True
             timer.start()
         raise SystemExit(0)
+
+    def _count_work(self) -> None:
+        """Count the operations of the last requested step, without the first: libraries are set up in it."""
+        if self._counts_work and self._steps == self._last - 1:
+            self._work.begin()
+        elif self._steps == self._last:
+            self._work.end()
 
     @guarded("the report of the dry run")
     def write(self, is_last: bool = True) -> None:
@@ -117,6 +134,7 @@ class DryRunProcess(StepListener):
             unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
             reads=reads,
+            flops=None if self._log.recurrent_calls else self._work.flops,  # cuDNN's recurrent networks are not counted
             changes=[change.outcome() for change in self._changes] if is_last else [],
         )
         write_report(self._folder, report)

@@ -16,6 +16,8 @@ RANKS_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_RANKS"
 """Environment variable that is set if the process is one rank of many, and the others are not run."""
 FEWEST_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_FEWEST"
 """Environment variable that is set if masks select one element, and not every element."""
+WORK_VARIABLE: Final = "VRAMSCOPE_DRY_RUN_WORK"
+"""Environment variable that is set if the floating-point operations of the last requested step are counted."""
 
 ChangeName = Literal[
     "expandable_segments",
@@ -120,5 +122,7 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool = False
     """True if the other ranks are not run."""
     reads: list[Read]
+    flops: int | None = None
+    """Floating-point operations of the last requested step; None if they were not counted."""
     changes: list[ChangeOutcome] = []
     """One for each change that was switched on."""

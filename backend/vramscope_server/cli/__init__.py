@@ -342,6 +342,7 @@ def dryrun(
     steps: options.StepCount = 3,
     timeout: options.TimeLimit = 900,
     tries: options.Tries = False,
+    html: options.HtmlFile = None,
     assume: options.Assumed = None,
     ranks: options.RankCount = 1,
     as_rank: options.RankNumber = 0,
@@ -351,7 +352,7 @@ def dryrun(
     """Run a training on an emulated GPU: does it fit on this card?"""
     from vramscope_server.cli.dryrun import show
 
-    raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries, ranks, as_rank, assume or ()))
+    raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries, ranks, as_rank, assume or (), html))
 
 
 @app.command()

@@ -14,6 +14,9 @@ CardKeys = Annotated[
 StepCount = Annotated[int, typer.Option(min=1, help="Optimizer steps before the training is ended")]
 TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds after which a run is ended")]
 Tries = Annotated[bool, typer.Option("--try", help="Also run with changes, and name the smallest that fits")]
+HtmlFile = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="With --try: write the table and a chart to this file")
+]
 Assumed = Annotated[
     list[str] | None,
     typer.Option(

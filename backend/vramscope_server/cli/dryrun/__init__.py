@@ -11,7 +11,7 @@ from typing import Final
 from vramscope.protocol import assumed_value
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.client import Failure, address, change, print_json
-from vramscope_server.cli.dryrun import attempt_report, report, several_cards
+from vramscope_server.cli.dryrun import attempt_html, attempt_report, report, several_cards
 from vramscope_server.cli.dryrun.attempts import attempt_all
 from vramscope_server.cli.dryrun.cards import Card, cards_named
 from vramscope_server.cli.dryrun.libraries import interpreter_of, libraries_for, runs_on, torch_of
@@ -47,10 +47,13 @@ def show(
     ranks: int = 1,
     as_rank: int = 0,
     assume: Sequence[str] = (),
+    html: str | None = None,
 ) -> int:
     """Run the command, print the answer and return the exit code. Raises client.Failure with code 2 or 4."""
     if not command:
         raise Failure("no command; example: vramscope dryrun --card l4 -- python train.py", BAD_ARGUMENTS)
+    if html is not None and not tries:
+        raise Failure("--html needs --try", BAD_ARGUMENTS)
     if as_rank >= ranks:
         raise Failure(f"--as-rank {as_rank} needs --ranks {as_rank + 1} or more", BAD_ARGUMENTS)
     if ranks > 1 and (launcher := _launcher(command)):
@@ -75,7 +78,11 @@ def show(
     with server_at(url, "A dry run") as used:
         plan = Plan(command, libraries, url, steps, timeout_seconds, assume=assumed, ranks=ranks, as_rank=as_rank)
         if tries:
-            attempts = attempt_report.answer(attempt_all(plan, supported[0]), supported[0])
+            counting = replace(plan, counts_work=True)
+            attempts = attempt_report.answer(attempt_all(counting, supported[0]), supported[0])
+            if html is not None:
+                attempt_html.write(Path(html), attempts)
+                tell(f"wrote {html}")
             print_json(attempts) if as_json else attempt_report.print_answer(attempts)
             return attempts["exit_code"]
         if len(supported) > 1:

@@ -12,6 +12,7 @@ from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.cli.dryrun.attempts import Attempt, Attempts
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.largest import Largest
+from vramscope_server.cli.dryrun.training import Trial
 from vramscope_server.cli.dryrun.verdict import (
     CONTEXT_HIGH_BYTES,
     CONTEXT_LOW_BYTES,
@@ -28,6 +29,7 @@ COLUMNS: Final = (
     Column("SAVED", number=True),
     Column("PEAK RESERVED", number=True),
     Column("SAVED", number=True),
+    Column("WORK", number=True),
     Column("ANSWER"),
     Column("COST", needed=1),
 )
@@ -47,6 +49,10 @@ class AttemptRow(TypedDict):
     peak_reserved_bytes: int | None
     saved_allocated_bytes: int | None
     saved_reserved_bytes: int | None
+    flops: int | None
+    """Floating-point operations of a step of the rank with most, in products, convolutions and attention."""
+    work_ratio: float | None
+    """The same as a multiple of those without a change."""
     costs: list[str]
     lines: list[str]
     run_id: str | None
@@ -116,6 +122,7 @@ def _row(one: Attempt, plain: Verdict) -> AttemptRow:
     trial = None if one.verdict is None or one.state == "failed" else one.verdict.trial
     allocated = None if trial is None else peak_allocated(trial)
     reserved = None if trial is None else peak_reserved(trial)
+    flops, plain_flops = None if trial is None else _flops(trial), _flops(plain.trial)
     own = [change.assumption for change in one.changes if change.assumption and one.state == "ran"]
     return {
         "changes": [change.title for change in one.changes],
@@ -128,10 +135,18 @@ def _row(one: Attempt, plain: Verdict) -> AttemptRow:
         "peak_reserved_bytes": reserved,
         "saved_allocated_bytes": _saved(peak_allocated(plain.trial), allocated),
         "saved_reserved_bytes": _saved(peak_reserved(plain.trial), reserved),
+        "flops": flops,
+        "work_ratio": None if flops is None or not plain_flops else round(flops / plain_flops, 4),
         "costs": [change.cost for change in one.changes],
         "lines": list(one.lines),
         "run_id": None if one.verdict is None else one.verdict.trial.run_id,
     }
+
+
+def _flops(trial: Trial) -> int | None:
+    """Return the operations of the rank with most; None if they are not known of each."""
+    known = [report.flops for report in trial.reports if report.flops is not None]
+    return max(known) if known and len(known) == len(trial.reports) else None
 
 
 def largest_row(one: Largest) -> LargestRow:
@@ -171,7 +186,7 @@ def headline(found: AttemptsAnswer) -> str:
     if found["answer"] == "fits":
         return f"fits on {card} without a change"
     if found["smallest"] is not None:
-        return f"{found['answer']} on {card}; the smallest change that fits: {_title(found['smallest'])}"
+        return f"{found['answer']} on {card}; the smallest change that fits: {title_of(found['smallest'])}"
     if not found["alone"]:
         return f"{found['answer']} on {card}; no change was tried, because no step of the training is known"
     return f"{found['answer']} on {card}; none of these changes fits"
@@ -185,14 +200,14 @@ def print_answer(found: AttemptsAnswer) -> None:
     rows = [found["plain"], *found["alone"], *found["together"]]
     if not found["alone"]:
         return
-    marks = _marks(rows)
-    names = _short_names(rows)
-    print_table(out, COLUMNS, [_cells(row, marks, name) for row, name in zip(rows, names, strict=True)])
+    marks = marks_of(rows)
+    names = short_names(rows)
+    print_table(out, COLUMNS, [cells(row, marks, name) for row, name in zip(rows, names, strict=True)])
     for row, name in zip(rows, names, strict=True):
-        if name != _title(row):
-            out.print(Text(f"{name}: {_title(row)}"))
+        if name != title_of(row):
+            out.print(Text(f"{name}: {title_of(row)}"))
     if found["smallest"] is not None:
-        out.print(Text(f"\nto write for {_title(found['smallest'])}:"))
+        out.print(Text(f"\nto write for {title_of(found['smallest'])}:"))
         for line in found["smallest"]["lines"]:
             out.print(Text(f"    {line}"))
     for size in found["largest"]:
@@ -206,39 +221,46 @@ def print_answer(found: AttemptsAnswer) -> None:
                 style="dim",
             )
         )
+    if found["plain"]["flops"] is not None:
+        out.print(
+            Text("WORK: floating-point operations of a step, as a multiple of those without a change.", style="dim")
+        )
     low, high = amount(found["context_low_bytes"]), amount(found["context_high_bytes"])
     out.print(Text(f"The CUDA context takes {low} to {high} in addition.", style="dim"))
 
 
-def _title(row: AttemptRow) -> str:
+def title_of(row: AttemptRow) -> str:
+    """Name the changes of a row."""
     return " + ".join(row["changes"]) or "no change"
 
 
-def _short_names(rows: Sequence[AttemptRow]) -> list[str]:
+def short_names(rows: Sequence[AttemptRow]) -> list[str]:
     """Names for the table: sets of changes are numbered, and listed below it."""
     names, sets = [], 0
     for row in rows:
         sets += len(row["changes"]) > 1
-        names.append(f"together {sets}" if len(row["changes"]) > 1 else _title(row))
+        names.append(f"together {sets}" if len(row["changes"]) > 1 else title_of(row))
     return names
 
 
-def _marks(rows: Sequence[AttemptRow]) -> dict[str, int]:
+def marks_of(rows: Sequence[AttemptRow]) -> dict[str, int]:
     """Number what the rows assume."""
     texts = dict.fromkeys(text for row in rows for text in row["assumptions"])
     return {text: number for number, text in enumerate(texts, 1)}
 
 
-def _cells(row: AttemptRow, marks: dict[str, int], name: str) -> list[str | Text]:
+def cells(row: AttemptRow, marks: dict[str, int], name: str) -> list[str | Text]:
+    """Format a row of the table."""
     title = name + "".join(f" [{marks[text]}]" for text in row["assumptions"])
     if row["answer"] is None:
-        return [title, "", "", "", "", row["state"], row["reason"]]
+        return [title, "", "", "", "", "", row["state"], row["reason"]]
     return [
         title,
         amount(row["peak_allocated_bytes"]),
         _saving(row["saved_allocated_bytes"], row["changes"]),
         amount(row["peak_reserved_bytes"]),
         _saving(row["saved_reserved_bytes"], row["changes"]),
+        "" if row["work_ratio"] is None else f"{row['work_ratio']:.2f}",
         Text(row["answer"], style=STYLES.get(row["answer"], "yellow")),
         row["costs"][0] if len(row["costs"]) == 1 else "",
     ]

@@ -24,6 +24,7 @@ from vramscope.protocol.dry_run import (
     FOLDER_VARIABLE,
     RANKS_VARIABLE,
     STEPS_VARIABLE,
+    WORK_VARIABLE,
     ChangeName,
     ProcessReport,
 )
@@ -77,6 +78,8 @@ class Plan:
 
     selects_fewest: bool = False
     """True: masks select one element; else every element."""
+    counts_work: bool = False
+    """True: the floating-point operations of the last step are counted."""
 
     @property
     def is_variant(self) -> bool:
@@ -228,6 +231,9 @@ def _environment(plan: Plan, card: Card, folder: Path, run_id: str) -> dict[str,
         environment |= local | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     if plan.has_large_workspaces:
         environment["EMULATED_GPU_CUDNN_WORKSPACE"] = "most"
+    if plan.counts_work:
+        environment[WORK_VARIABLE] = "1"
+        environment.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler prints to the terminal otherwise
     if plan.selects_fewest:
         environment[FEWEST_VARIABLE] = "1"
     if "expandable_segments" in plan.changes:
