@@ -65,6 +65,13 @@ def test_a_value_is_for_the_line_of_a_package_that_reads():
     assert log.unread == []
 
 
+def test_a_loop_does_not_wait_for_a_truth_value_that_was_given():
+    log = ReadLog([parse("train.py:7=false")])
+    place = ReadPlace("branch", "item", "/home/me/train.py", 7, "main", None, "True")
+    values = [log._given(place, 1) for _ in range(2001)]
+    assert [number for number, value in enumerate(values, 1) if value] == [1000, 2000]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("line", "value", "result", "kind"),

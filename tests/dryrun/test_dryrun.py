@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from waiting import eventually
 
 from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT, SPARSE
 
@@ -97,8 +98,37 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
     assert len(x[torch.tensor([step % 2 == 0 for step in range(len(x))]).cuda()]) == len(x) // 2, 'known from the host'"""
     answer, said = dryrun(line, "--card", "l4", "--steps", "1")
     assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
-    assert answer["reasons"] == ["train.py:8: the size of the result of _unique2 depends on data"]
+    assert answer["reasons"] == [
+        "train.py:8: the size of the result of _unique2 depends on data: set it with --assume train.py:8=VALUE"
+    ]
     assert answer["assumptions"] == ["train.py:8 selects every element (an upper bound)"], said
+
+
+def test_sizes_that_depend_on_data_can_be_given(dryrun):
+    line = """rows = torch.zeros(512, 3, dtype=torch.long, device='cuda')
+    a = rows.unique(dim=0)
+    b = torch.unique(rows, return_counts=True)
+    c = rows[:, 0].bincount()
+    d = rows.repeat_interleave(rows[:, 0], 0)
+    assert (a.shape, b[1].shape, c.shape, d.shape) == ((50, 3), (60,), (70,), (80, 3)), (a.shape, c.shape, d.shape)"""
+    given = [word for at, size in enumerate((50, 60, 70, 80)) for word in ("--assume", f"train.py:{9 + at}={size}")]
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1", *given)
+    expected = [f"train.py:{9 + at} reads {size} (--assume)" for at, size in enumerate((50, 60, 70, 80))]
+    assert (answer["answer"], answer["assumptions"]) == ("fits", expected), said
+
+
+def test_a_command_that_is_terminated_ends_the_training(url, tmp_path):
+    """As the time limit of a CI job does."""
+    (tmp_path / "train.py").write_text(
+        "import os, time, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    command = [*VRAMSCOPE, "dryrun", "--server", url, "--card", "l4", "--", sys.executable, "train.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as running:
+        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        running.terminate()
+        assert running.wait(30) == 143
+    process = Path(f"/proc/{(tmp_path / 'pid').read_text()}")
+    eventually(lambda: not process.exists())
 
 
 def test_lengths_on_the_device_are_those_that_fit_the_targets(dryrun):

@@ -57,6 +57,7 @@ def judged(monkeypatch):
     return judge
 
 
+SIZE = "the size of the result of _unique2 depends on data"
 CARD_MIB = CARD.total_bytes // MIB
 
 
@@ -81,7 +82,7 @@ def test_a_training_that_only_the_smallest_context_leaves_room_for_is_too_close(
 @pytest.mark.parametrize(
     ("reads", "reason"),
     [
-        ([read("shape", operation="_unique2")], "train.py:7: the size of the result of _unique2 depends on data"),
+        ([read("shape", operation="_unique2")], f"train.py:7: {SIZE}: set it with --assume train.py:7=VALUE"),
         ([read("length")], "train.py:7 reads a length, which is 0 here: set it with --assume train.py:7=VALUE"),
         (
             [read("length", via="package/model.py:3")],

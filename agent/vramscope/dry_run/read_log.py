@@ -191,16 +191,25 @@ class ReadLog:
         return [str(one) for one in self._assumed if one not in self._read_assumed]
 
     def _given(self, place: ReadPlace, size_bytes: int) -> int | None:
-        """Return the bytes of the value that the user set for this line, and count the read as an assumption."""
-        if place.kind == "shape":
-            return None
+        """Return the bytes of the value that the user set for this line, and count the read as an assumption.
+
+        Of a result whose size depends on data it is the size. A truth value changes as others do: a loop may wait for it.
+        """
+        is_size = place.kind == "shape"
         for one in self._assumed:
             if not one.is_balanced and _is_for(one, place):
-                bits = one.bits(size_bytes, number_types.reads_float() is True)
+                if is_size and size_bytes == 1:
+                    return 1  # PyTorch checks its own arguments
+                bits = one.bits(size_bytes, number_types.reads_float() is True and not is_size)
+                if is_size and place.operation == "bincount" and bits:
+                    bits -= 1  # it reads the largest number, and counts from 0
                 if bits is not None:
                     self._read_assumed.add(one)
                     kind: ReadKind = "branch" if size_bytes == 1 else "used_number"
-                    self._count(replace(place, kind=kind, assumed=f"{one.value} (--assume)"))
+                    place = replace(place, kind=kind, assumed=f"{one.value} (--assume)")
+                    self._count(place)
+                    if kind == "branch" and self._in_step[place] % READS_UNTIL_CHANGE == 0:
+                        return int(not bits)
                 return bits
         return None
 
@@ -314,10 +323,9 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
 
 
 def _expression(frame: FrameType) -> str:
-    """Return the source of the condition that a frame evaluates; empty if it is long or not known."""
-    question = question_of(frame)
-    text = " ".join(question.text.split())
-    return text if question.expected is not None and len(text) <= MOST_EXPRESSION else ""
+    """Return the source of the condition that a frame evaluates, or of its line; empty if it is long."""
+    text = " ".join(question_of(frame).text.split())
+    return text if len(text) <= MOST_EXPRESSION else ""
 
 
 def _short(frame: FrameType) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +76,7 @@ def show(
     if tries and len(supported) > 1:
         raise Failure("--try needs one card", BAD_ARGUMENTS)
     libraries = libraries_for(torch)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the training is ended, too
     url = address(server)
     with server_at(url, "A dry run") as used:
         plan = Plan(command, libraries, url, steps, timeout_seconds, assume=assumed, ranks=ranks, as_rank=as_rank)

@@ -89,12 +89,13 @@ def faults(trial: Trial) -> list[str]:
     if trial.processes > 1:
         found.append(f"{trial.processes} processes trained without ranks, and the figures are those of one of them")
     for read in reads_of(trial):
-        if read.kind == "shape":
-            found.append(f"{place_of(read)}: the size of the result of {read.operation} depends on data")
-        elif read.kind == "length":
+        if read.kind in ("shape", "length"):
             line = _line_of(read)
             hint = f": set it with --assume {line}=VALUE" if line is not None else ""
-            found.append(f"{place_of(read)} reads a length, which is 0 here{hint}")
+            depends = f": the size of the result of {read.operation} depends on data"
+            found.append(
+                place_of(read) + (depends if read.kind == "shape" else " reads a length, which is 0 here") + hint
+            )
     return found
 
 
