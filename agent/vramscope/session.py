@@ -86,6 +86,16 @@ class Session(SessionParts):
         if self.live and self._profiler is not None:
             self._profiler.ask(trace=trace)
 
+    @guarded("the checkpoint")
+    def checkpoint(self, *, loaded: bool = False) -> None:
+        """Record that a checkpoint is saved after the last step. The first 100 are events of the run.
+
+        loaded   It was loaded instead.
+        """
+        if self.live:
+            report = self._reported.loaded_checkpoint if loaded else self._reported.checkpoint
+            report(self._clock.step)
+
     def close(self) -> None:
         """End the session. Waits at most VRAMSCOPE_CLOSE_TIMEOUT_S seconds for data that are not sent yet."""
         self.end()

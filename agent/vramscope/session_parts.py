@@ -135,6 +135,7 @@ class SessionParts:
             self._clock.subscribe(part)
         self._reported = ReportedNumbers(loss, self._ring.put, self._sampler.wall_ns)
         self._hooks.checkpoint = self._reported.checkpoint
+        self._hooks.loaded_checkpoint = self._reported.loaded_checkpoint
         if settings.loss:
             self._hooks.tell = functools.partial(self._reported.add, asked=False)
 

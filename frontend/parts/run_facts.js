@@ -120,6 +120,7 @@ const KINDS = {
   notice: ["notice", null],
   tracker: ["tracker", null],
   checkpoint: ["checkpoint", "made by the framework"],
+  checkpoint_loaded: ["checkpoint loaded", "by the framework"],
   exception: ["exception", "ended the run"],
   cell_error: ["a cell failed", "the run resumed"],
 };

@@ -145,6 +145,36 @@ def test_checkpoints_of_lightning_are_events(collector, spool) -> None:
     assert checkpoints(collector) == [3, 6]
 
 
+ACCELERATED = """
+from accelerate import Accelerator
+from vramscope.integrations import VramscopeTracker
+accelerator = {made}
+accelerator.init_trackers("anything")
+model, optimizer = accelerator.prepare(model, optimizer)
+for step in range(4):
+    accelerator.backward(model(torch.zeros(8, 64, device="cuda")).square().mean())
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 2:
+        accelerator.save_state(f"saved-{step}")
+accelerator.load_state("saved-1")
+accelerator.end_training()
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("Accelerator(log_with=VramscopeTracker())", id="tracker"),
+        pytest.param("Accelerator(); agent.attach(accelerator)", id="attached"),
+    ],
+)
+def test_checkpoints_of_accelerate_are_events(collector, spool, made: str) -> None:
+    run(ACCELERATED.replace("{made}", made), collector, spool)
+    events = [(event.kind, event.step) for event in Arrived(collector).of(messages.Event) if "checkpoint" in event.kind]
+    assert events == [("checkpoint", 2), ("checkpoint", 4), ("checkpoint_loaded", 4)]
+
+
 def test_two_files_of_one_step_are_one_checkpoint(collector, spool) -> None:
     """Lightning calls its hook for each file."""
     script = MODULE.replace("enable_checkpointing=False", "enable_checkpointing=True, default_root_dir='out'")

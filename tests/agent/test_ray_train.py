@@ -14,11 +14,15 @@ import pytest
 from collector import Collector
 from training import Arrived, run
 
+from vramscope.protocol import messages
+
 STAND_IN = """
 import sys, types
 ray, train = types.ModuleType("ray"), types.ModuleType("ray.train")
-def report(metrics, checkpoint=None):
+def report(metrics, *, checkpoint=None):
     kept.append(metrics)
+train.get_checkpoint = lambda: present
+present = None
 train.report, train.get_context = report, lambda: types.SimpleNamespace(get_experiment_name=lambda: "the name in Ray")
 ray.train, kept = train, []
 sys.modules |= {"ray": ray, "ray.train": train}
@@ -54,6 +58,21 @@ def test_a_run_has_rays_name_and_what_the_loop_reports(collector: Collector, spo
     assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4]
     assert "accuracy" in numbers(collector) and "after" not in numbers(collector)
     assert arrived.ended is not None and arrived.ended.state == "finished"
+
+
+def test_its_checkpoints_are_events_of_the_run(collector: Collector, spool: Path) -> None:
+    called = """
+        present = object()
+        def saving(config):
+            assert train.get_checkpoint() is present
+            loop(config)
+            report({"accuracy": 0.5}, checkpoint=object())
+        VramscopeTrainLoop(saving)({"rate": 0.1, "fails": False})
+    """
+    run(STAND_IN + inspect.cleandoc(called), collector, spool)
+    arrived = Arrived(collector)
+    events = [(event.kind, event.step) for event in arrived.of(messages.Event) if "checkpoint" in event.kind]
+    assert events == [("checkpoint_loaded", 0), ("checkpoint", 4)]
 
 
 def test_an_error_of_the_loop_reaches_ray_and_the_run(collector: Collector, spool: Path) -> None:

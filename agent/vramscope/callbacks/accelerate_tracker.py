@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 
 from vramscope import agent
 from vramscope.guard import guarded
+from vramscope.process.patching import Patches
 from vramscope.session import Session
 
 
@@ -25,6 +27,10 @@ class VramscopeTracker(GeneralTracker):  # type: ignore[misc]
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self._session: Session = agent.attach(**settings)
+        self._patches = Patches()
+        with guarded("the VramscopeTracker's checkpoints"):  # a tracker does not know its Accelerator
+            self._patches.wrap(Accelerator, "save_state", self._saved)
+            self._patches.wrap(Accelerator, "load_state", self._loaded)
 
     @property
     def tracker(self) -> Session:
@@ -45,4 +51,15 @@ class VramscopeTracker(GeneralTracker):  # type: ignore[misc]
     @guarded("the VramscopeTracker's end")
     def finish(self) -> None:
         """End the run."""
+        self._patches.remove()
         self._session.close()
+
+    def _saved(self, original: Any, accelerator: Any, *args: Any, **kwargs: Any) -> Any:
+        if accelerator.is_main_process:
+            self._session.checkpoint()
+        return original(accelerator, *args, **kwargs)
+
+    def _loaded(self, original: Any, accelerator: Any, *args: Any, **kwargs: Any) -> Any:
+        if accelerator.is_main_process:
+            self._session.checkpoint(loaded=True)
+        return original(accelerator, *args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +18,9 @@ from vramscope.session import Session
 class VramscopeTrainLoop:
     """Watches the training function in each worker of Ray Train: ``TorchTrainer(VramscopeTrainLoop(train_loop), ...)``.
 
-    Takes the settings of ``agent.attach``. The run has the name of Ray's run, the loop's configuration, and the numbers that the
-    loop passes to ``ray.train.report``. It ends with the function: Ray kills its workers, so no end of a process would be seen.
+    Takes the settings of ``agent.attach``. The run has the name of Ray's run, the loop's configuration, and the numbers and
+    checkpoints that the loop passes to ``ray.train.report``. It ends with the function: Ray kills its workers, so no end of a
+    process would be seen.
     """
 
     def __init__(self, train_loop: Callable[..., Any], **settings: Any) -> None:
@@ -45,25 +46,44 @@ class VramscopeTrainLoop:
 
 @contextmanager
 def _reports_logged(session: Session, train_loop: Callable[..., Any]) -> Iterator[None]:
-    """Within the block, ``ray.train.report`` passes its numbers to the session, also where the loop's module imported it."""
-    original = ray.train.report
+    """Within the block, the session gets what passes through Ray's functions, also where the loop's module imported them."""
 
     @guarded("the numbers that Ray Train reports")
-    def log(metrics: Mapping[str, Any], *_: Any, **__: Any) -> None:
+    def reported(metrics: Mapping[str, Any], checkpoint: Any = None, **_: Any) -> None:
         session.log(**{name: value for name, value in metrics.items() if isinstance(value, int | float)})
+        if checkpoint is not None:
+            session.checkpoint()
 
-    @functools.wraps(original)
-    def report(*words: Any, **named: Any) -> Any:
-        log(*words, **named)
+    def report(original: Callable[..., Any], *words: Any, **named: Any) -> Any:
+        reported(*words, **named)
         return original(*words, **named)
 
+    def get_checkpoint(original: Callable[..., Any], *words: Any, **named: Any) -> Any:
+        found = original(*words, **named)
+        if found is not None:
+            session.checkpoint(loaded=True)
+        return found
+
     scopes = [vars(ray.train), getattr(inspect.unwrap(train_loop), "__globals__", {})]
+    with _replaced("report", report, scopes), _replaced("get_checkpoint", get_checkpoint, scopes):
+        yield
+
+
+@contextmanager
+def _replaced(function: str, around: Callable[..., Any], scopes: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Replace a function of ``ray.train`` by a call of ``around(original, ...)``, under each name that it has in the scopes."""
+    original = getattr(ray.train, function)
+
+    @functools.wraps(original)
+    def wrapper(*words: Any, **named: Any) -> Any:
+        return around(original, *words, **named)
+
     places = [(scope, name) for scope in scopes for name, value in list(scope.items()) if value is original]
     for scope, name in places:
-        scope[name] = report
+        scope[name] = wrapper
     try:
         yield
     finally:
         for scope, name in places:
-            if scope.get(name) is report:
+            if scope.get(name) is wrapper:
                 scope[name] = original

@@ -36,6 +36,18 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
         add_models()
         return prepared
 
+    @guarded("the Accelerator's checkpoints")
+    def saved(*_: Any) -> None:
+        if hooks.checkpoint is not None and target.is_main_process:
+            hooks.checkpoint(hooks.clock.step)
+
+    @guarded("the Accelerator's checkpoints")
+    def loaded(*_: Any) -> None:
+        if hooks.loaded_checkpoint is not None and target.is_main_process:
+            hooks.loaded_checkpoint(hooks.clock.step)
+
+    target.register_save_state_pre_hook(saved)
+    target.register_load_state_pre_hook(loaded)
     target.prepare = prepare_and_watch  # on this one object; models prepared later are found too
     add_models()
     hooks.on_first_step = hooks.models.find_if_unheard

@@ -50,8 +50,9 @@ class ReportedNumbers:
         self._wall_ns = wall_ns
         self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
         self._names: set[str] = set()
-        self._checkpoints = 0
+        self._checkpoints = self._loaded = 0
         self._checkpoint_step: int | None = None
+        self._loaded_step: int | None = None
         self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
 
     def add(self, step: int, numbers: Mapping[str, Any], *, asked: bool = True) -> None:
@@ -74,6 +75,16 @@ class ReportedNumbers:
         if self._checkpoints <= MOST_CHECKPOINTS:
             time_ns = self._wall_ns(time.perf_counter_ns())
             self._put(messages.Event(time_ns=time_ns, kind="checkpoint", step=step))
+
+    def loaded_checkpoint(self, step: int) -> None:
+        """Send that a checkpoint is loaded after this step. The first ones only, and one a step."""
+        if step == self._loaded_step:
+            return
+        self._loaded_step = step
+        self._loaded += 1
+        if self._loaded <= MOST_CHECKPOINTS:
+            time_ns = self._wall_ns(time.perf_counter_ns())
+            self._put(messages.Event(time_ns=time_ns, kind="checkpoint_loaded", step=step))
 
     def flush(self) -> None:
         """Send all collected numbers and losses."""

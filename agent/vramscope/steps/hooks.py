@@ -60,6 +60,8 @@ class LoopHooks:
         """Takes numbers that a framework logs for a step."""
         self.checkpoint: Callable[[int], None] | None = None
         """Takes the step after which a framework makes a checkpoint."""
+        self.loaded_checkpoint: Callable[[int], None] | None = None
+        """Takes the step after which a framework loads one."""
         self.saw_training_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
