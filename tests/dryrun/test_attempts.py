@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vramscope.protocol.dry_run import ChangeOutcome, ProcessReport
+from vramscope.protocol.dry_run import NO_EIGHT_BIT, ChangeOutcome, ProcessReport
 from vramscope_server.cli.dryrun import attempt_report, attempts
 from vramscope_server.cli.dryrun.cards import MIB, card_named
 from vramscope_server.cli.dryrun.changes import CHANGES, already_used, offered, without_useless
@@ -58,7 +58,8 @@ def test_a_training_that_fits_needs_no_change(tried):
     answer, ran = tried(10_000)
     assert (answer["answer"], answer["exit_code"], answer["smallest"]) == ("fits", 0, None)
     assert ran[0] == ()
-    assert {name for names in ran for name in names} == {change.name for change in offered(CARD.capability)}
+    more = {"fsdp_4", "fsdp_8"}  # two ranks do nothing here
+    assert {name for names in ran for name in names} == {change.name for change in offered(CARD.capability)} - more
     assert attempt_report.headline(answer) == "fits on NVIDIA L4 (22.0 GiB) without a change"
 
 
@@ -128,6 +129,25 @@ def test_a_technique_that_the_plain_run_shows_is_not_tried(tried):
     row = next(row for row in answer["alone"] if row["changes"] == ["bf16 autocast"])
     assert (row["state"], row["reason"]) == ("already used", used["observed"])
     assert not any("bf16_autocast" in names for names in ran)
+
+
+def test_changes_that_earlier_runs_rule_out_are_not_run():
+    """8-bit optimizers need a package, and where two ranks do nothing, so do four and eight."""
+    named = {change.name: change for change in CHANGES}
+
+    def plain(has_eight_bit: bool) -> Trial:
+        report = ProcessReport(rank=0, world_size=1, steps=3, cudnn_plans=0, reads=[], has_eight_bit=has_eight_bit)
+        return Trial(LARGE_BYTES, 0, 3, "a" * 16, 0, "ended", [report], None)
+
+    def after(name: str, state: str) -> list[attempts.Attempt]:
+        return [attempts.Attempt([named[name]], state, "the reason")]
+
+    assert attempts.not_applicable(named["eight_bit_optimizer"], plain(True), []) is None
+    assert attempts.not_applicable(named["eight_bit_optimizer"], plain(False), []) == NO_EIGHT_BIT
+    assert attempts.not_applicable(named["fsdp_2"], plain(True), after("checkpointing", "not applicable")) is None
+    assert attempts.not_applicable(named["fsdp_4"], plain(True), after("fsdp_2", "not applicable")) == "the reason"
+    assert attempts.not_applicable(named["fsdp_8"], plain(True), after("fsdp_2", "not applicable")) == "the reason"
+    assert attempts.not_applicable(named["fsdp_4"], plain(True), after("fsdp_2", "ran")) is None
 
 
 @pytest.mark.parametrize(

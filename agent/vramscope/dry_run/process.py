@@ -22,6 +22,7 @@ from vramscope.dry_run import (
 )
 from vramscope.dry_run.changes import catalogue
 from vramscope.dry_run.changes.change import Change
+from vramscope.dry_run.changes.eight_bit_optimizer import installed_library
 from vramscope.dry_run.ending_error import ending_error, write_report
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.dry_run.work import WorkMeter
@@ -134,6 +135,7 @@ class DryRunProcess(StepListener):
             unread=self._log.unread,
             is_alone=one_rank.is_one_of_many(),
             reads=reads,
+            has_eight_bit=installed_library() is not None,
             flops=None if self._log.recurrent_calls else self._work.flops,  # cuDNN's recurrent networks are not counted
             changes=[change.outcome() for change in self._changes] if is_last else [],
         )

@@ -36,6 +36,9 @@ ChangeName = Literal[
 ]
 """Changes of a program that need no change of its code."""
 
+NO_EIGHT_BIT: Final = "not tried, because neither bitsandbytes nor torchao is installed"
+"""Reason why 8-bit optimizers are not tried."""
+
 ReadKind = Literal[
     "shape", "largest", "balanced", "branch", "check", "used_number", "length", "number", "used_copy", "copy", "print"
 ]
@@ -122,6 +125,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool = False
     """True if the other ranks are not run."""
     reads: list[Read]
+    has_eight_bit: bool = True
+    """False if no package with 8-bit optimizers is installed."""
     flops: int | None = None
     """Floating-point operations of the last requested step; None if they were not counted."""
     changes: list[ChangeOutcome] = []

@@ -12,7 +12,7 @@ from typing import Any, Final
 from vramscope.dry_run.changes.after_import import after_import
 from vramscope.dry_run.changes.change import Change
 from vramscope.guard import guarded
-from vramscope.protocol.dry_run import ChangeOutcome
+from vramscope.protocol.dry_run import NO_EIGHT_BIT, ChangeOutcome
 
 OPTIONS_OF_PYTORCH: Final = frozenset({"foreach", "fused", "capturable", "differentiable", "maximize", "amsgrad"})
 """Options that 8-bit optimizers do not have, or do not support."""
@@ -41,6 +41,11 @@ IN_TRAINER: Final = ("adamw_torch", "adamw_torch_fused")
 """Optimizers of the Trainer that have an 8-bit counterpart."""
 
 
+def installed_library() -> Library | None:
+    """Return the preferred one of the packages that are installed."""
+    return next((one for one in LIBRARIES if importlib.util.find_spec(one.name)), None)
+
+
 class EightBitOptimizer(Change):
     """Creates an 8-bit optimizer where the program creates one of PyTorch."""
 
@@ -49,7 +54,7 @@ class EightBitOptimizer(Change):
 
     def __init__(self) -> None:
         super().__init__()
-        self._library = next((one for one in LIBRARIES if importlib.util.find_spec(one.name)), None)
+        self._library = installed_library()
 
     def install(self) -> None:
         """Replace optimizers when they are created, and change the arguments of the Trainer."""
@@ -62,7 +67,7 @@ class EightBitOptimizer(Change):
     def outcome(self) -> ChangeOutcome:
         """Return whether an optimizer was replaced."""
         if self._library is None:
-            self.reason = f"not tried, because neither {LIBRARIES[0].name} nor {LIBRARIES[1].name} is installed"
+            self.reason = NO_EIGHT_BIT
         return super().outcome()
 
     def _change_class(self, module: ModuleType) -> None:

@@ -59,7 +59,7 @@ class FullySharded(Change):
         from torch import distributed
 
         if (framework := _framework()) is not None:
-            self.reason = f"{framework} shards a model by its own settings; run it with --ranks {self._ranks}"
+            self.reason = f"{framework} shards a model by its own settings; use --ranks"
             return
         if not self._changed:
             if distributed.is_initialized():

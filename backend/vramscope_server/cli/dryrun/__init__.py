@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -76,9 +77,8 @@ def show(
     if tries and len(supported) > 1:
         raise Failure("--try needs one card", BAD_ARGUMENTS)
     libraries = libraries_for(torch)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the training is ended, too
     url = address(server)
-    with server_at(url, "A dry run") as used:
+    with _ends_cleanly(), server_at(url, "A dry run") as used:
         plan = Plan(command, libraries, url, steps, timeout_seconds, assume=assumed, ranks=ranks, as_rank=as_rank)
         if tries:
             counting = replace(plan, counts_work=True)
@@ -103,6 +103,19 @@ def show(
     else:
         report.print_answer(answer, used.has_stopped)
     return found.exit_code
+
+
+@contextlib.contextmanager
+def _ends_cleanly() -> Iterator[None]:
+    """Within the block, a signal that terminates the command ends the training and the server, too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _launcher(command: Sequence[str]) -> str | None:

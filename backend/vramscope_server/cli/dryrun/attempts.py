@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from vramscope.protocol.dry_run import ChangeName, ChangeOutcome
+from vramscope.protocol.dry_run import NO_EIGHT_BIT, ChangeName, ChangeOutcome
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.cli.dryrun.cards import Card
-from vramscope_server.cli.dryrun.changes import Change, already_used, offered, on_one_card, without_useless
+from vramscope_server.cli.dryrun.changes import SHARDED, Change, already_used, offered, on_one_card, without_useless
 from vramscope_server.cli.dryrun.largest import Largest, find_largest
 from vramscope_server.cli.dryrun.several_cards import TOO_CLOSE, compared
 from vramscope_server.cli.dryrun.training import Plan, Trial, tell, train
@@ -95,6 +95,16 @@ def attempt(plan: Plan, card: Card, changes: Sequence[Change]) -> Attempt:
     return Attempt(changes, "ran", text, lines, found)
 
 
+def not_applicable(change: Change, plain: Trial, before: Sequence[Attempt]) -> str | None:
+    """Return why a change need not run: earlier runs show that it does nothing. None if they do not."""
+    if change.name == "eight_bit_optimizer" and not any(report.has_eight_bit for report in plain.reports):
+        return NO_EIGHT_BIT
+    if change.name in SHARDED:  # the number of ranks does not matter
+        fewer = (one for one in before if one.changes[0].name in SHARDED and one.state == "not applicable")
+        return next((one.reason for one in fewer), None)
+    return None
+
+
 def outcomes_of(trial: Trial) -> Sequence[ChangeOutcome]:
     """Return what became of the changes: as the rank says in which least took effect."""
     reports = [report.changes for report in trial.reports if report.changes]
@@ -114,6 +124,9 @@ def attempt_all(plan: Plan, card: Card) -> Attempts:
     for number, change in enumerate(changes, 1):
         if (used := already_used(change, run)) is not None:
             alone.append(Attempt([change], "already used", used))
+            continue
+        if (reason := not_applicable(change, plain.trial, alone)) is not None:
+            alone.append(Attempt([change], "not applicable", reason))
             continue
         tell(f"change {number} of {len(changes)}: {change.title}")
         alone.append(_attempt_aloud(plan, card, [change]))
