@@ -29,8 +29,6 @@ app = typer.Typer(
 ServerUrl = Annotated[str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", help="Server address", metavar="URL")]
 DEFAULT_SERVER = "http://127.0.0.1:8265"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
-
-
 RunName = Annotated[str, typer.Argument(help="Run id, unique id prefix, or name", metavar="RUN")]
 
 
