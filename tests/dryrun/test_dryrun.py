@@ -117,6 +117,39 @@ def test_sizes_that_depend_on_data_can_be_given(dryrun):
     assert (answer["answer"], answer["assumptions"]) == ("fits", expected), said
 
 
+CAPTURED = """
+import torch
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.zeros(4096, 1024, device="cuda")
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    model(x).relu().sum().backward()
+    optimizer.step()
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    for _ in range(3):
+        step()
+torch.cuda.current_stream().wait_stream(stream)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+for number in range(1000):
+    graph.replay()
+    assert number == 0
+"""
+
+
+def test_a_step_that_is_captured_after_a_warm_up_is_in_the_answer(url, tmp_path):
+    """PyTorch's example warms up for three steps in a side stream. The graph has memory of its own. Its first replay is the end."""
+    (tmp_path / "train.py").write_text(CAPTURED)
+    command = [*VRAMSCOPE, "dryrun", "--server", url, "--card", "l4", "--json", "--", sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert (answer["answer"], answer["steps"]) == ("fits", 4), done.stderr
+    assert answer["peak_reserved_bytes"] > 100 << 20, "the warm-up's memory and that of the graph"
+
+
 def test_a_command_that_is_terminated_ends_the_training(url, tmp_path):
     """As the time limit of a CI job does."""
     (tmp_path / "train.py").write_text(

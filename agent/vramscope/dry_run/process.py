@@ -7,10 +7,11 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NoReturn
 
 from vramscope.dry_run import (
     collectives,
+    graph_capture,
     host_masks,
     largest_nonzero,
     number_types,
@@ -58,6 +59,8 @@ class DryRunProcess(StepListener):
         self._last = steps
         self._steps = 0
         self._is_ended = False
+        self._was_in_side_stream = False
+        """Whether the newest step ended in a side stream."""
         self._assumed = assumed
         self._log = ReadLog(assumed, selects_fewest=bool(os.environ.get(FEWEST_VARIABLE)))
         self._changes: list[Change] = []
@@ -74,6 +77,7 @@ class DryRunProcess(StepListener):
             sequence_lengths.install(self._log.lengths)
             optimizers.install()
             routing.install()
+            graph_capture.install(self._replayed)
         self._changes = catalogue.install()
         guarded("the process groups of the dry run")(one_rank.install)()
         atexit.register(self._end)
@@ -84,16 +88,25 @@ class DryRunProcess(StepListener):
         self._log.step_ended()
         self._count_work()
         guarded("the finished collectives")(collectives.wait_until_finished)()
+        self._was_in_side_stream = graph_capture.is_in_side_stream()
         waits = (
             not self._is_ended
             and self._steps < MOST_TIMES_STEPS * self._last
-            and optimizers.one_steps_rarely(self._last)
+            and (self._was_in_side_stream or optimizers.one_steps_rarely(self._last))
         )
         if self._steps < self._last:
             return
         if waits:
             self.write(is_last=False)  # if the time ends before the optimizer steps, this is the answer
             return
+        self._end_program()
+
+    def _replayed(self) -> None:
+        """End the program with the first replay of a captured step. A graph that is a part of a step does not end it."""
+        if self._was_in_side_stream and self._steps >= self._last:
+            self._end_program()
+
+    def _end_program(self) -> NoReturn:
         if not self._is_ended:
             self._is_ended = True
             self._log.stop()  # what the program reads while it ends has no effect on the steps

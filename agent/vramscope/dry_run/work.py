@@ -99,24 +99,26 @@ def flops_of(name: str, shapes: Callable[[], Any], values: Callable[[], Any]) ->
     """
     if name in PRODUCTS:
         left, right = shapes()[PRODUCTS[name] :][:2]
-        return 2 * math.prod(left) * int(right[-1])
-    if name in ATTENTION:
+        operations = math.prod(left) * right[-1]
+    elif name in ATTENTION:
         query, key, value = shapes()[:3]
-        return 2 * math.prod(query[:-1]) * int(key[-2]) * int(query[-1] + value[-1])
-    if name in ATTENTION_BACKWARD:  # the scores again, and two products for each of the two of the forward pass
+        operations = math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    elif name in ATTENTION_BACKWARD:  # the scores again, and two products for each of the two of the forward pass
         query, key, value = shapes()[1:4]
-        return 2 * math.prod(query[:-1]) * int(key[-2]) * int(3 * query[-1] + 2 * value[-1])
-    if name == "aten::convolution":
+        operations = math.prod(query[:-1]) * key[-2] * (3 * query[-1] + 2 * value[-1])
+    elif name == "aten::convolution":
         image, weight = shapes()[:2]
         stride, padding, dilation, is_transposed = values()[3:7]
         points = image[2:] if is_transposed else _points(image[2:], weight[2:], stride, padding, dilation)
-        return 2 * int(image[0]) * math.prod(weight) * math.prod(points)
-    if name == "aten::convolution_backward":
+        operations = image[0] * math.prod(weight) * math.prod(points)
+    elif name == "aten::convolution_backward":
         gradient, image, weight = shapes()[:3]
         is_transposed, needs_gradients = values()[7], values()[10]
         points = (image if is_transposed else gradient)[2:]
-        return 2 * int(image[0]) * math.prod(weight) * math.prod(points) * sum(needs_gradients[:2])
-    return 0
+        operations = image[0] * math.prod(weight) * math.prod(points) * sum(needs_gradients[:2])
+    else:
+        operations = 0
+    return 2 * int(operations)
 
 
 def _points(

@@ -49,8 +49,11 @@ def higher(before: HighestHostMemory | None, columns: Mapping[str, IntArray]) ->
     highest = -1 if before is None else before.process_bytes + before.children_bytes + before.shared_bytes
     if int(sums[at]) <= highest:
         return before
+    process, children, shared = (int(part) for part in parts[:, at])
     return HighestHostMemory(
-        *(int(part) for part in parts[:, at]),
+        process,
+        children,
+        shared,
         children=_known(columns, "child_processes", at),
         largest_child_bytes=_known(columns, "largest_child_bytes", at),
         used_bytes=_known(columns, "host_used_bytes", at),
