@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from ports import free_port
 from waiting import eventually
 
 from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT, SPARSE
@@ -115,6 +116,49 @@ def test_sizes_that_depend_on_data_can_be_given(dryrun):
     answer, said = dryrun(line, "--card", "l4", "--steps", "1", *given)
     expected = [f"train.py:{9 + at} reads {size} (--assume)" for at, size in enumerate((50, 60, 70, 80))]
     assert (answer["answer"], answer["assumptions"]) == ("fits", expected), said
+
+
+OBJECTS = """
+import os
+import torch
+import torch.distributed as dist
+from torch.distributed import broadcast_object_list
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(9):
+    model(torch.zeros(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    found = [None] * 2
+    dist.all_gather_object(found, {"rank": rank, "step": step})
+    assert found == [{"rank": 0, "step": step}, {"rank": 1, "step": step}], found
+    told = [f"run {step}" if rank == 0 else None, rank]
+    broadcast_object_list(told, src=0)
+    assert told == [f"run {step}", 0], told
+    kept = [None] * 2 if rank == 1 else None
+    dist.gather_object(rank * 10, kept, dst=1)
+    assert rank == 0 or kept == [0, 10], kept
+"""
+
+
+def test_objects_that_ranks_send_each_other_arrive(url, tmp_path):
+    """NCCL sends them through the device, on which nothing is."""
+    (tmp_path / "train.py").write_text(OBJECTS)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+    ]
+    command = [*VRAMSCOPE, "dryrun", "--server", url, "--card", "l4", "--json", "--", *launcher, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert (answer["answer"], answer["steps"], answer["assumptions"]) == ("fits", 3, []), done.stderr
 
 
 CAPTURED = """

@@ -17,7 +17,7 @@ def is_in_side_stream() -> bool:
     """Return whether this step runs in another stream than the default one, as the warm-up for a graph does."""
     import torch
 
-    return torch.cuda.is_initialized() and torch.cuda.current_stream() != torch.cuda.default_stream()
+    return torch.cuda.is_initialized() and bool(torch.cuda.current_stream() != torch.cuda.default_stream())
 
 
 @guarded("the replays of graphs")

@@ -15,6 +15,7 @@ from vramscope.dry_run import (
     host_masks,
     largest_nonzero,
     number_types,
+    object_collectives,
     one_rank,
     optimizers,
     routing,
@@ -78,6 +79,7 @@ class DryRunProcess(StepListener):
             optimizers.install()
             routing.install()
             graph_capture.install(self._replayed)
+            object_collectives.install()
         self._changes = catalogue.install()
         guarded("the process groups of the dry run")(one_rank.install)()
         atexit.register(self._end)
