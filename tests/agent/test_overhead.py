@@ -117,6 +117,6 @@ def test_a_record_has_the_cpu_time_of_its_thread() -> None:
     while time.thread_time() < began + 0.1:
         pass
     clock.end_step()
-    first, waited, worked = clock.take()
+    first, waited, worked = clock.finished.take()
     assert first.thread_ns == series.UNKNOWN
     assert 0 <= waited.thread_ns < 50_000_000 < 100_000_000 <= worked.thread_ns
