@@ -78,7 +78,9 @@ class EvaluationAccumulation:
             self._done_before = done
             self._on_device = bool(clock.counters)
             self._left_bytes = (
-                0 if clock.finished.newest is None else _bytes_after(intervals) - _bytes_after(clock.newest.intervals)
+                0
+                if clock.finished.newest is None
+                else _bytes_after(intervals) - _bytes_after(clock.finished.newest.intervals)
             )
             self._matters = self._matters or _needs_more(clock, intervals)
             left = self._pairs < POLICY.evaluation_scan_pairs and self._scans < POLICY.evaluation_scans
