@@ -140,6 +140,12 @@ def test_a_buffer_that_is_full_is_level_since(full: int, steps: int, low: int | 
     assert fitted(floor[:full]).level_since is None
 
 
+def test_what_begins_late_and_is_full_is_level_too() -> None:
+    """The steps before it began are no pause of the growth."""
+    found = fitted(GIB + np.floor(np.clip(np.arange(130.0) - 30, 0, 60) / 3) * 65536)
+    assert not found.growing and found.level_since is not None and abs(found.level_since - 90) <= 4
+
+
 def test_growth_is_not_said_to_have_stopped() -> None:
     for name, (_, make) in GROWING.items():
         for seed in SEEDS:

@@ -140,6 +140,14 @@ def run(program: Path, truth: Truth, server: str, folder: Path) -> Said:
         return Said(done.returncode, console, done.stderr[-1500:], rows[0], get(f"/runs/{ident}/leaks"), error, advice)
 
 
+def run_and_judge(program: Path, truth: Truth, server: str, folder: Path) -> Judgement:
+    """Run a program and compare. A program of which no run appears is answered wrong."""
+    try:
+        return judge(program, truth, run(program, truth, server, folder))
+    except AssertionError as fault:
+        return Judgement(program.stem, truth.kind, "wrong", str(fault))
+
+
 def judge(program: Path, truth: Truth, said: Said) -> Judgement:
     """Compare what was said with the truth."""
     score, why = {"leak": _leak, "innocent": _innocent, "oom": _oom}[truth.kind](truth, said)

@@ -18,7 +18,7 @@ HERE: Final = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent)]
 
 from running import RunningServer  # noqa: E402
-from scores import PROGRAMS, SCORES, Judgement, Truth, is_even_half, judge, run  # noqa: E402
+from scores import PROGRAMS, SCORES, Judgement, Truth, is_even_half, run_and_judge  # noqa: E402
 
 KINDS: Final = {"leak": "leaks", "innocent": "innocent programs", "oom": "out-of-memory errors"}
 
@@ -32,10 +32,7 @@ def judged(programs: Sequence[Path], at_once: int) -> list[Judgement]:
             truth = Truth.of(program)
             own = Path(folder) / program.stem
             own.mkdir()
-            try:
-                return judge(program, truth, run(program, truth, server.url, own))
-            except AssertionError as fault:
-                return Judgement(program.stem, truth.kind, "wrong", str(fault))
+            return run_and_judge(program, truth, server.url, own)
 
         with ThreadPoolExecutor(at_once) as pool:
             found = []

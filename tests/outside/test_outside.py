@@ -12,7 +12,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bac
 
 from known_faults import KNOWN_FAULTS  # noqa: E402
 from running import RunningServer  # noqa: E402
-from scores import PROGRAMS, SCORES, Truth, judge, run  # noqa: E402
+from scores import PROGRAMS, SCORES, Truth, run_and_judge  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.frameworks, pytest.mark.xdist_group("outside")]
 
@@ -35,7 +35,7 @@ def test_an_outside_program_gets_the_right_answer(
     ):  # (a search has a time limit, and samples depend on time: a busy machine changes both)
         folder = tmp_path / attempt
         folder.mkdir()
-        judgement = judge(program, truth, run(program, truth, server, folder))
+        judgement = run_and_judge(program, truth, server, folder)
         if SCORES.index(judgement.score) <= SCORES.index(expected):
             break
     assert SCORES.index(judgement.score) <= SCORES.index(expected), judgement.why

@@ -202,8 +202,8 @@ def level_since(at: FloatArray, low: FloatArray) -> float | None:
     rising = np.flatnonzero(rises >= _QUARTER_SHARE * whole / max(1, len(rises)))
     if whole <= 0 or not len(rising):
         return None
-    pauses, end = np.diff(rising, prepend=-1), len(rises) - 1 - int(rising[-1])
-    if end < max(LEVEL_GROUPS, LONGER_PAUSE * int(pauses.max())):
+    longest, end = int(np.diff(rising).max(initial=1)), len(rises) - 1 - int(rising[-1])
+    if end < max(LEVEL_GROUPS, LONGER_PAUSE * longest):
         return None
     return float(at[rising[-1] + 1])
 
