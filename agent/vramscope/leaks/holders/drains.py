@@ -100,20 +100,20 @@ def taken_by_callee(
 
 def _taken_from_argument(line: Line, name: str, callee: types.CodeType, *, is_list: bool) -> Drain | None:
     """Where a function that this line calls takes something out of the argument that is the container of that name."""
-    takings = {
+    by_argument = {
         argument: taking
         for argument in arguments_of(callee)
         if (taking := taken_from([callee], argument, is_list=is_list)) is not None
     }
-    emptied = [taking for taking in takings.values() if taking.whole]
-    if name in takings:
-        return takings[name]
+    emptied = [taking for taking in by_argument.values() if taking.whole]
+    if name in by_argument:
+        return by_argument[name]
     if len(emptied) == 1:
         return emptied[0]
     # Something is often taken out of another argument, such as the labels out of a batch.
     others = (line.loads | line.attributes_loaded) - {name, callee.co_name, "self"}
     is_it = len(arguments_of(callee)) == 1 or not others
-    return next(iter(takings.values()), None) if is_it else None
+    return next(iter(by_argument.values()), None) if is_it else None
 
 
 def set_by_name(codes: Iterable[types.CodeType]) -> Drain | None:

@@ -53,7 +53,7 @@ IRREGULAR: Final = 0.3
 LEVEL_GROUPS: Final = 5
 """Minimum number of groups of steps at the end without a rise that show that growth has stopped."""
 LONGER_PAUSE: Final = 2
-"""So many times the longest pause before it must that end be."""
+"""Factor on the longest pause before that end. A shorter end is a pause, too."""
 THE_MODELS_SHARE: Final = 0.8
 """Share of the rise of memory after each step from which on the models themselves grow."""
 KNOWN_SHARE: Final = 1 / 3
