@@ -58,7 +58,7 @@ class Mutation:
                 other, other_key = self.choice.choice(places)
                 inside[key] = copy.deepcopy(other[other_key])
             elif kind == 3:
-                inside[key] = self.choice.choice(EXTREMES)
+                inside[key] = copy.deepcopy(self.choice.choice(EXTREMES))
             else:
                 inside[key] = self._near(inside[key])
         return whole[0]
