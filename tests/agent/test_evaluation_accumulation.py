@@ -32,7 +32,7 @@ def holder(rows: int) -> Any:
 def test_a_list_is_reported_unless_most_of_it_stayed_after_the_evaluation_before(after: int, reported: bool) -> None:
     accumulation = EvaluationAccumulation()
     training = SimpleNamespace(intervals=step((FORWARD, 12), after=10))
-    clock: Any = SimpleNamespace(counters=[object()], newest=training)
+    clock: Any = SimpleNamespace(counters=[object()], finished=SimpleNamespace(newest=training))
     accumulation.batches = 8
     accumulation.end_step(clock, step((EVAL, 30), (FORWARD, 12), after=after))
     assert accumulation.may_scan

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import loader_workers
 import pytest
-import torch
 from collector import Collector
-from torch import multiprocessing
-from torch.utils.data import DataLoader, Dataset
+from loader_workers import BATCH
 from training import Arrived, run
 
 from vramscope.memory import process_tree
@@ -21,70 +20,39 @@ from vramscope.memory.process_tree import ProcessTree, TreeMemory, TreeMemoryRea
 from vramscope.protocol.series import UNKNOWN
 
 MIB = 1 << 20
-BATCH = 4 * MIB
 SLACK = 24 * MIB
 """What a worker allocates besides the test's own arrays: its interpreter touches pages that it had from its parent."""
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
 
 
-class Filling(Dataset[torch.Tensor]):
-    """Each worker fills an array of its own with the first sample. All share what the parent has loaded."""
-
-    def __init__(self, own_bytes: int, loaded_bytes: int = 0) -> None:
-        self.own_bytes, self.own = own_bytes, bytearray()
-        self.loaded = bytearray(b"1") * loaded_bytes
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if not self.own:
-            self.own = bytearray(b"1") * self.own_bytes
-        return torch.ones(BATCH, dtype=torch.uint8)
+Waiting = dict[str, tuple[int, TreeMemory]]
 
 
-def waiting(dataset: Filling, strategy: str | None = None) -> TreeMemory:
-    """Read the tree once two workers have prepared all batches that they may prepare, two each."""
-    before = multiprocessing.get_sharing_strategy()
-    multiprocessing.set_sharing_strategy(strategy or before)
-    try:
-        batches = iter(
-            DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=2, multiprocessing_context="fork")
-        )
-        first = next(batches)
-        tree, readings = ProcessTree(), [TreeMemory()]
-        while len(readings) < 5 or len({read.shared_memory_bytes for read in readings[-4:]}) > 1:
-            time.sleep(0.1)
-            readings.append(tree.read(os.getpid()))
-        del first, batches
-        return readings[-1]
-    finally:
-        multiprocessing.set_sharing_strategy(before)
+@pytest.fixture(scope="module")
+def waiting() -> Waiting:
+    """By case of ``loader_workers``: shared bytes before the workers began, and the tree while their batches wait."""
+    answer = subprocess.run(
+        [sys.executable, loader_workers.__file__], capture_output=True, text=True, check=True
+    ).stdout
+    return {name: (shared, TreeMemory(**tree)) for name, (shared, tree) in json.loads(answer).items()}
 
 
-@pytest.fixture
-def shared_before() -> Iterator[int]:
-    yield ProcessTree().read(os.getpid()).shared_memory_bytes
-
-
-def test_batches_that_wait_are_shared_memory_to_the_byte(shared_before: int) -> None:
+def test_batches_that_wait_are_shared_memory_to_the_byte(waiting: Waiting) -> None:
     """The loop has one batch and the workers have prepared four, which no process maps before it is asked for."""
-    read = waiting(Filling(MIB))
+    before, read = waiting["small"]
     assert read.child_processes == 2
-    assert read.shared_memory_bytes - shared_before == 5 * BATCH
+    assert read.shared_memory_bytes - before == 5 * BATCH
 
 
-def test_batches_in_named_files_are_counted_as_well(shared_before: int) -> None:
+def test_batches_in_named_files_are_counted_as_well(waiting: Waiting) -> None:
     """With the strategy file_system no process keeps a descriptor. Each file begins with a page of PyTorch's own."""
-    read = waiting(Filling(MIB), "file_system")
-    assert read.shared_memory_bytes - shared_before == 5 * (BATCH + os.sysconf("SC_PAGE_SIZE"))
+    before, read = waiting["named files"]
+    assert read.shared_memory_bytes - before == 5 * (BATCH + os.sysconf("SC_PAGE_SIZE"))
 
 
-def test_a_worker_has_what_it_filled_and_not_what_it_shares() -> None:
-    small = waiting(Filling(MIB))
-    large = waiting(Filling(65 * MIB))
-    loaded = waiting(Filling(MIB, loaded_bytes=256 * MIB))
-    assert 0 <= large.child_processes_bytes - small.child_processes_bytes - 128 * MIB < SLACK
+def test_a_worker_has_what_it_filled_and_not_what_it_shares(waiting: Waiting) -> None:
+    (_, small), (_, large), (_, loaded) = (waiting[name] for name in ("small", "large", "loaded"))
+    assert abs(large.child_processes_bytes - small.child_processes_bytes - 128 * MIB) < SLACK
     assert 64 * MIB <= large.largest_child_bytes < 64 * MIB + SLACK
     assert abs(loaded.child_processes_bytes - small.child_processes_bytes) < SLACK, "the parent has the 256 MiB"
     assert loaded.process_anonymous_bytes >= 256 * MIB
