@@ -59,11 +59,13 @@ export function lastGoodStep({ now, last_step: last, step }) {
 }
 
 const INSTANT_SECONDS = 0.001;
-const NOTABLE = 0.001; // of the larger value: some pages of resident memory come and go
+const NOTABLE = 0.001; // of the larger number of bytes: some pages of resident memory come and go
 
 /** Whether a counter differs enough to be worth reading. */
-const hasChanged = ({ before, at }) =>
-  isKnown(before) && isKnown(at) && Math.abs(at - before) > NOTABLE * Math.max(Math.abs(before), Math.abs(at));
+const hasChanged = ({ name, before, at }) =>
+  isKnown(before) &&
+  isKnown(at) &&
+  Math.abs(at - before) > (name.endsWith("_bytes") ? NOTABLE * Math.max(Math.abs(before), Math.abs(at)) : 0);
 
 /** Counters that changed between the newest sample and the error. The others are folded. */
 export function counters({ counters: { before_seconds: taken, rows } }) {
@@ -77,7 +79,7 @@ export function counters({ counters: { before_seconds: taken, rows } }) {
     h("header", {}, h("h2", {}, "What changed at the error"), taken >= INSTANT_SECONDS && h("span", { class: "muted" }, `since ${before}`)),
     changed.length > 0
       ? countersTable(changed, before)
-      : h("p", { class: "pad muted" }, `No counter differs from the sample ${before}.`),
+      : h("p", { class: "pad muted" }, `No counter differs notably from the sample ${before}.`),
     others.length > 0 &&
       h(
         "details",
