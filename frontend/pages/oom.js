@@ -37,7 +37,7 @@ const PARTS = [
 const mattersWhere = ({ cause, pieces, message }) => cause === "fragmentation" || pieces?.free_bytes >= message.asked_bytes;
 
 /** Text of the error that ended a run without a record. */
-const lastWords = (run) => (endedByOom(run) ? `${run.error_type}: ${run.error_line}` : "");
+const lastWords = (run) => (endedByOom(run) && run.error_line ? `${run.error_type}: ${run.error_line}` : "");
 
 class OomPage extends RunPage {
   tab = "oom";
@@ -101,7 +101,9 @@ class OomPage extends RunPage {
     if (chosen === null) {
       for (const part of PARTS.slice(6)) fill(this.parts[part]);
       fill(this.parts.verdict, noErrors(this.run, this.list));
-      this.pasted ??= h("section", { class: "card pad" }, errorText({ text: lastWords(this.run) }));
+      const text = lastWords(this.run); // a run may fail while its page is open
+      if (this.pastedText !== text) this.pasted = h("section", { class: "card pad" }, errorText({ text }));
+      this.pastedText = text;
       if (!this.pasted.isConnected) fill(this.parts.text, this.pasted);
       return;
     }

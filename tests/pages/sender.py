@@ -313,7 +313,7 @@ class Rank:
         trained = [self.trained()] if self.training.techniques is not None else []
         self.post(*scans, *trained, self.overhead(), *([end] if end else []))
 
-    def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire_messages.Ended:
+    def ended(self, state: str = "finished", error: tuple[str, str | None] | None = None) -> wire_messages.Ended:
         """The last message, to be given to :meth:`history` (the moment is set by :meth:`finish`)."""
         return wire_messages.Ended(
             time_ns=int(self.now * 1e9),
@@ -322,7 +322,7 @@ class Rank:
             error_line=error[1] if error else None,
         )
 
-    def finish(self, state: str = "finished", error: tuple[str, str] | None = None) -> None:
+    def finish(self, state: str = "finished", error: tuple[str, str | None] | None = None) -> None:
         self.post(self.ended(state, error))
 
     def live(self, stop: threading.Event, every: float = 0.2) -> None:
@@ -559,7 +559,7 @@ def past(
     hours: float,
     steps: int,
     state: str | None = "finished",
-    error: tuple[str, str] | None = None,
+    error: tuple[str, str | None] | None = None,
     ranks: int | None = None,
     token: str | None = None,
 ) -> Training:
