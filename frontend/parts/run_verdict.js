@@ -49,10 +49,12 @@ function dryRunVerdict(run) {
  * training runs on the CPU.
  */
 export function runVerdict(run, leaks = null, onCpu = false) {
-  const { headroom, most } = headroomOf(run);
+  const { headroom: exact, most } = headroomOf(run);
+  const headroom = exact === null ? null : (most ?? exact);
+  const atMost = isKnown(most) ? "at most " : "";
   if (run.state === "failed" || run.state === "lost") return null;
   const isEarly = run.state === "running" && !run.tags.includes("dry run");
-  if (!(run.steps > 0) && (headroom === null || isEarly)) return noStepVerdict(run, onCpu ? null : headroom);
+  if (!(run.steps > 0) && (headroom === null || isEarly)) return noStepVerdict(run, onCpu ? null : headroom, atMost);
   if (onCpu) return cpuVerdict(run, leaks);
   if (headroom === null) return null;
   if (run.tags.includes("dry run")) return dryRunVerdict(run);
@@ -64,8 +66,8 @@ export function runVerdict(run, leaks = null, onCpu = false) {
     : grows
       ? "Memory grows."
       : tight
-        ? `Only ${bytes(headroom)} of headroom.`
-        : `It fits, with ${isKnown(most) ? "at most " : ""}${bytes(headroom)} of headroom.`;
+        ? `${atMost ? "At most" : "Only"} ${bytes(headroom)} of headroom.`
+        : `It fits, with ${atMost}${bytes(headroom)} of headroom.`;
   return h(
     "div",
     { class: `banner verdict ${found ? "bad" : grows || tight ? "warn" : "good"}`, "data-verdict": true },
@@ -79,7 +81,7 @@ export function runVerdict(run, leaks = null, onCpu = false) {
 }
 
 /** Banner of a run before its first step, or of one that ended without a step. Samples alone do not say that it fits. */
-function noStepVerdict({ state, peak_allocated_bytes: peak }, headroom) {
+function noStepVerdict({ state, peak_allocated_bytes: peak }, headroom, atMost) {
   const isRunning = state === "running";
   return h(
     "div",
@@ -88,7 +90,7 @@ function noStepVerdict({ state, peak_allocated_bytes: peak }, headroom) {
     h(
       "span",
       {},
-      isRunning && isKnown(headroom) && isKnown(peak) && `So far at least ${bytes(peak)} allocated, with ${bytes(headroom)} of headroom. `,
+      isRunning && isKnown(headroom) && isKnown(peak) && `So far at least ${bytes(peak)} allocated, with ${atMost}${bytes(headroom)} of headroom. `,
       isRunning ? "Peaks are shown from its end on. " : "Peaks are measured in steps. ",
       "The agent finds a step by its optimizer. A loop without one calls ",
       h("code", {}, "step()"),
@@ -184,14 +186,16 @@ function peakSentence(
     peak_phase: phase,
     peak_categories: categories,
     lower_bound_steps: bounds,
+    sampled_allocated_bytes: sampled,
     recordings,
   },
   link,
 ) {
   if (!isKnown(most)) return null;
+  if (sampled > most) return `The peak is at least ${bytes(sampled)}: a sample of a rank whose peaks are unknown.`;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
   const largest = largestCategory({ peak_allocated_bytes: most, peak_categories: categories });
-  const so = `The peak is ${bounds > 0 ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
+  const so = `The peak is ${bounds > 0 || isKnown(sampled) ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
   if (!largest) return `${so}.`;
   const { name, share } = largest;
   const much = `${so}; ${percent(share, 0)} of it`;
@@ -212,6 +216,7 @@ const VERDICT_OF = [
   "peak_phase",
   "peak_categories",
   "lower_bound_steps",
+  "sampled_allocated_bytes",
   "leak_count",
   "fragmentation_fraction",
 ];

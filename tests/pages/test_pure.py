@@ -683,3 +683,25 @@ def test_the_plot_of_plans_names_the_best_and_has_the_line_of_the_card(loaded: A
     assert (far["card"], far["far"]) == ([], ["The card has 80.0 GiB, far above each of these."])
     assert plotted(loaded, [4, 2, 3], None)["far"] == []
     assert plotted(loaded, [4, 2], 80) is None
+
+
+def test_the_verdict_has_the_bounds_of_the_key_figures(loaded: Any) -> None:
+    """One rank was measured, and another one has samples alone, which are higher."""
+    texts = loaded.evaluate(
+        """async () => {
+          const { runVerdict } = await import("vramscope/parts/run_verdict.js");
+          const run = { run_id: "a", state: "running", steps: 9, tags: [], leak_count: 0, capacity_bytes: 80 * 2 ** 30,
+            peak_allocated_bytes: 10 * 2 ** 30, peak_reserved_bytes: 12 * 2 ** 30, ranks: [] };
+          const sampled = (gib) => ({ ...run, sampled_allocated_bytes: gib * 2 ** 30, sampled_reserved_bytes: gib * 2 ** 30 });
+          return [run, sampled(20), sampled(79), sampled(5), { ...sampled(20), steps: 0 }].map((one) => runVerdict(one).textContent);
+        }"""
+    )
+    measured, higher, tight, lower, early = texts
+    assert measured.startswith("So far: it fits, with 68.0 GiB of headroom.")
+    assert "The peak is 10.0 GiB" in measured
+    assert higher.startswith("So far: it fits, with at most 60.0 GiB of headroom.")
+    assert "The peak is at least 20.0 GiB" in higher
+    assert tight.startswith("So far: at most 1.00 GiB of headroom.")
+    assert lower.startswith("So far: it fits, with at most 68.0 GiB of headroom.")
+    assert "The peak is at least 10.0 GiB" in lower
+    assert "with at most 60.0 GiB of headroom" in early
