@@ -1,7 +1,7 @@
 /** Details of one allocation of a recording: size, lifetime, use, and the stacks that allocated and freed it. */
 
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, seconds } from "vramscope/format.js";
+import { bytes, categoryName, count, isKnown, seconds } from "vramscope/format.js";
 import { sized } from "vramscope/parts/ui.js";
 import { eventText } from "vramscope/parts/timeline.js";
 
@@ -103,7 +103,7 @@ export class Allocation {
         "p",
         { class: "headline" },
         h("strong", {}, bytes(life.size_bytes)),
-        ` ${life.category === "unknown" ? "of unknown use" : life.category}`,
+        ` ${life.category === "unknown" ? "of unknown use" : categoryName(life.category)}`,
         life.owner ? [": ", h("span", { "data-owner": true }, life.owner)] : null,
       ),
       h(

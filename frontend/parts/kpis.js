@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
-import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { bytes, categoryName, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
@@ -40,7 +40,7 @@ export class Kpis {
       cell("resident", "Resident memory now", "host memory of the process"),
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
-      cell("peak", "Peak allocated", "exact peak of the allocator's counter"),
+      cell("peak", "Peak allocated", "peak of the allocator's counter; with ≥ a lower bound"),
       cell(
         "headroom",
         "Headroom",
@@ -243,7 +243,7 @@ function peakNote(run) {
   const largest = largestCategory(run);
   if (largest) {
     const { name, share } = largest;
-    parts.push(`${percent(share, 0)} ${name === "activations" ? "activations, temporaries" : name}`);
+    parts.push(`${percent(share, 0)} ${name === "activations" ? "activations, temporaries" : categoryName(name)}`);
   }
   return parts.join(" · ");
 }

@@ -3,7 +3,7 @@
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown } from "vramscope/format.js";
+import { bytes, categoryName, count, isKnown } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 import { setQuery } from "vramscope/store.js";
 
@@ -202,7 +202,7 @@ function categoryNote(difference) {
       "p",
       { class: "pad muted" },
       "By category: ",
-      differing.map((one, i) => [i > 0 && ", ", `${one.category} ${signed(one.difference_bytes)}`]),
+      differing.map((one, i) => [i > 0 && ", ", `${categoryName(one.category)} ${signed(one.difference_bytes)}`]),
       ".",
     )
   );

@@ -128,7 +128,7 @@ function linesTable({ by_site: rows, by_site_words: why, window }, run) {
                       `${row.file.split("/").at(-1)}:${row.line}`,
                     )
                   : h("span", { class: "muted" }, row.function ?? "no source line known"),
-                row.category && h("span", { class: "below" }, row.category),
+                row.category && h("span", { class: "below" }, categoryName(row.category)),
                 bar(row.bytes / most, row.category),
               ),
               h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`)),

@@ -705,3 +705,17 @@ def test_the_verdict_has_the_bounds_of_the_key_figures(loaded: Any) -> None:
     assert lower.startswith("So far: it fits, with at most 68.0 GiB of headroom.")
     assert "The peak is at least 10.0 GiB" in lower
     assert "with at most 60.0 GiB of headroom" in early
+
+
+def test_the_note_of_the_peak_names_optimizer_state(loaded: Any) -> None:
+    note = loaded.evaluate(
+        """async () => {
+          const { Kpis } = await import("vramscope/parts/kpis.js");
+          const run = { state: "finished", steps: 9, ranks: [], peak_allocated_bytes: 100, peak_reserved_bytes: 120,
+            peak_categories: { optimizer: 60, parameters: 30 }, capacity_bytes: 200 };
+          const cells = new Kpis(run);
+          cells.setRun(run, null);
+          return cells.element.querySelector("[data-kpi=peak] .note").textContent;
+        }"""
+    )
+    assert note == "60 % optimizer state"
