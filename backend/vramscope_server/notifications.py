@@ -98,8 +98,8 @@ def messages_of(row: RunRow, rules: AlertRules, sampled_bytes: int | None = None
 
 
 def _sampled(connection: Connection, row: RunRow, rules: AlertRules) -> int | None:
-    """Highest reserved memory of a sample, where a rule needs it and peaks were not measured."""
-    if not rules["headroom"]["on"] or not row["capacity_bytes"] or row["peak_reserved_bytes"] is not None:
+    """Highest reserved memory of a sample, where a rule needs it and the peaks of a rank were not measured."""
+    if not rules["headroom"]["on"] or not row["capacity_bytes"]:
         return None
     return sampled_peaks(connection, row["run_id"]).reserved_bytes
 

@@ -130,6 +130,22 @@ def test_a_run_with_samples_alone_has_a_message_about_headroom(start_server: Sta
     )
 
 
+def test_a_message_about_headroom_has_the_samples_of_a_rank_without_peaks(
+    start_server: Start, receiver: Receiver
+) -> None:
+    """One rank was measured. Another one has samples alone, which are higher: the headroom is less than the peak leaves."""
+    server = start_server(notify=[receiver.url])
+    measured = Agent(name="mixed", world_size=2)
+    server.send(measured, measured.samples(3, reserved_bytes=4 << 30), measured.steps(3, peak_reserved_bytes=4 << 30))
+    total = server.get(f"/runs/{measured.run}")["capacity_bytes"]
+    server.http.patch("/alerts", json={"headroom": {"on": True, "below_fraction": 1 - (5 << 30) / total}})
+    other = Agent(name="mixed", run=measured.run, rank=1, world_size=2)
+    unknown = dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "forward_peak_allocated_bytes"), -1)
+    server.send(other, other.samples(3, reserved_bytes=6 << 30), other.steps(3, **unknown))
+    eventually(lambda: any("mixed has at most" in title for title in receiver.titles))
+    assert "Peak reserved: at least 6.00 GiB of" in receiver.received[0]["message"]
+
+
 def test_a_run_that_survives_one_error_and_dies_of_the_next_has_two_messages(
     start_server: Start, receiver: Receiver
 ) -> None:
