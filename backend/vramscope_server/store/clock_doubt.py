@@ -39,6 +39,8 @@ class ClockRecord(msgspec.Struct, frozen=True):
     """Time by which ages were counted then; earlier than ``seen_ns`` while the clock is doubted."""
     left_ns: int = 0
     """Time for which it is doubted still, counted while the server runs."""
+    in_pause: bool = False
+    """Whether it went ahead while no server used the database. Then it may be right: the server was stopped for so long."""
 
 
 def passed_ns() -> int:
@@ -84,7 +86,7 @@ class ClockDoubt:
         ahead_ns, behind_ns = now_ns - record.believed_ns, self._latest_ns - now_ns
         had = self.words
         if record.left_ns:
-            self.words = _ahead(ahead_ns, record.left_ns)
+            self.words = _ahead(ahead_ns, record)
         elif behind_ns > JUMP_NS:
             self.words = f"The clock is {duration(behind_ns / 1e9)} behind a time that it showed before."
         else:
@@ -96,29 +98,30 @@ class ClockDoubt:
 def stored_words(connection: Connection) -> str | None:
     """What the process that counts the ages has found, for the others of its database."""
     record = _stored(connection)
-    return (
-        _ahead(record.seen_ns - record.believed_ns, record.left_ns) if record is not None and record.left_ns else None
-    )
+    return _ahead(record.seen_ns - record.believed_ns, record) if record is not None and record.left_ns else None
 
 
-def _ahead(ahead_ns: int, left_ns: int) -> str:
-    left = duration(left_ns / 1e9)
-    return f"The clock went ahead by {duration(ahead_ns / 1e9)}. For {left} no run is deleted because of it."
+def _ahead(ahead_ns: int, record: ClockRecord) -> str:
+    ahead, left = duration(ahead_ns / 1e9), duration(record.left_ns / 1e9)
+    where = f"shows {ahead} more than when this database was last used" if record.in_pause else f"went ahead by {ahead}"
+    return f"The clock {where}. For {left} no run is deleted because of it."
 
 
 def _after_pause(record: ClockRecord, now_ns: int) -> ClockRecord:
     """What is believed at the start of a server. How long it was stopped only the clock knows."""
     pause_ns = now_ns - record.seen_ns
     if pause_ns > PAUSE_NS:
-        return ClockRecord(record.seen_ns, record.seen_ns, DOUBT_NS)
+        return ClockRecord(record.seen_ns, record.seen_ns, DOUBT_NS, in_pause=True)
     return msgspec.structs.replace(record, believed_ns=record.believed_ns + max(0, pause_ns))
 
 
 def _after(record: ClockRecord, now_ns: int, went_ns: int) -> ClockRecord:
     """What is believed after so long."""
     expected_ns = record.seen_ns + went_ns
-    left_ns = DOUBT_NS if now_ns - expected_ns > JUMP_NS else max(0, record.left_ns - went_ns)
-    return ClockRecord(expected_ns, record.believed_ns + went_ns, left_ns)
+    believed_ns = record.believed_ns + went_ns
+    if now_ns - expected_ns > JUMP_NS:
+        return ClockRecord(expected_ns, believed_ns, DOUBT_NS)
+    return ClockRecord(expected_ns, believed_ns, max(0, record.left_ns - went_ns), record.in_pause)
 
 
 def _stored(connection: Connection) -> ClockRecord | None:
