@@ -50,6 +50,17 @@ def test_techniques_device_peak_batch_and_wall_time_come_from_what_was_sent(serv
     assert {reason["kind"] for reason in first["reasons"]} == {"tenants"}, "700 MiB are of somebody else"
 
 
+def test_a_rank_with_samples_alone_makes_the_peak_a_lower_bound(server: RunningServer) -> None:
+    base, mixed = Agent(name="base"), Agent(name="mixed", world_size=2)
+    other = Agent(name="mixed", run=mixed.run, rank=1, world_size=2)
+    unknown = dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "forward_peak_allocated_bytes"), -1)
+    for agent, peaks in ((base, {}), (mixed, {}), (other, unknown)):
+        server.send(agent, agent.samples(3), agent.steps(20, **peaks), agent.ended())
+    first, second = server.get("/compare", runs=f"{base.run},{mixed.run}")["rows"]
+    assert first["reasons"] == []
+    assert {"kind": "sampled", "text": "the peak is a lower bound: a rank has samples alone"} in second["reasons"]
+
+
 def test_a_run_that_went_on_counts_the_time_of_both_attempts_and_not_the_night_between(server: RunningServer) -> None:
     start = time.time_ns() - 100_000 * SECOND
     first = Agent(name="resumed", start_ns=start)

@@ -15,8 +15,8 @@ class Reason(TypedDict):
     """Reason why a run is not fully comparable."""
 
     kind: str
-    """Kind: `card`, `ranks`, `torch`, `batch`, `length`, `steps`, `running`, `failed`, `lost`, `foreign_reset`, `tenants` or
-    `loss`."""
+    """Kind: `card`, `ranks`, `torch`, `batch`, `length`, `steps`, `running`, `failed`, `lost`, `foreign_reset`, `sampled`,
+    `tenants` or `loss`."""
     text: str
     """The reason in words."""
 
