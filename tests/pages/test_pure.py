@@ -693,7 +693,8 @@ def test_the_verdict_has_the_bounds_of_the_key_figures(loaded: Any) -> None:
           const run = { run_id: "a", state: "running", steps: 9, tags: [], leak_count: 0, capacity_bytes: 80 * 2 ** 30,
             peak_allocated_bytes: 10 * 2 ** 30, peak_reserved_bytes: 12 * 2 ** 30, ranks: [] };
           const sampled = (gib) => ({ ...run, sampled_allocated_bytes: gib * 2 ** 30, sampled_reserved_bytes: gib * 2 ** 30 });
-          return [run, sampled(20), sampled(79), sampled(5), { ...sampled(20), steps: 0 }].map((one) => runVerdict(one).textContent);
+          const runs = [run, sampled(20), sampled(79), sampled(5), { ...sampled(20), steps: 0 }];
+          return runs.map((one) => runVerdict(one).textContent);
         }"""
     )
     measured, higher, tight, lower, early = texts
