@@ -74,7 +74,7 @@ export const RUNS_COLUMNS = [
       meter(row.peak_allocated_bytes, row.capacity_bytes),
       h("span", {}, sized(row.peak_allocated_bytes, { short: true })),
     ],
-    meaning: "exact peak of the allocator's counter; bar: share of the device",
+    meaning: "highest known peak of the allocator's counter; bar: share of the device",
   },
   {
     kind: "number delta",
