@@ -71,6 +71,16 @@ def test_scans_in_a_few_steps_count() -> None:
         assert message.resolvable
 
 
+def test_a_resumed_run_counts_from_its_own_first_step() -> None:
+    """Its steps begin at 5,001, and the clock at the start of the machine, hours ago: that time is none of the training's."""
+    meter, end_ns = OverheadMeter(), 100_000 * 10**9
+    for number in range(5_001, 8_001):
+        watched, own = number % 64 > 3, 100_000_000 if number % 50 == 0 else 2_000
+        end_ns += 10_000_000 + own
+        meter.add(StepRecord(number, end_ns, [], 1, watched, own, (), None, thread_ns=10_000_000 + own))
+    assert meter.message(0.0).fraction == pytest.approx(0.2, abs=0.01)
+
+
 def test_the_threads_and_the_hook_of_plain_steps_count() -> None:
     """Groups of 64 plain steps of 0.3 ms, and 1 ms of the threads in each: 15 µs a step, and the hook's time."""
     meter, at, number, threads_s = OverheadMeter(), 0, 0, 0.5

@@ -57,6 +57,8 @@ class OverheadMeter:
         """CPU time of the training thread after the warm-up."""
         self._steps = 0
         """Number of steps after the warm-up."""
+        self._seen = 0
+        """Number of steps in this session: a resumed run continues the numbers of the earlier one."""
         self._end_ns = 0
         self._hook_ns = 0
         self._watched_steps = 0
@@ -70,13 +72,14 @@ class OverheadMeter:
         """Add a finished step. Steps must come in order."""
         duration, self._end_ns = (step.end_ns - self._end_ns) // step.steps, step.end_ns
         self._hook_ns += step.agent_ns
+        self._seen += step.steps
         if step.watched:
             self._watched_steps += 1
         else:
             self._unwatched_steps += step.steps
             self._plain_steps += step.steps if step.steps > 1 else 0
         self._add_rare(step)
-        if step.number <= WARM_UP_STEPS:
+        if self._seen <= WARM_UP_STEPS:
             return
         self._steps += step.steps
         self._training_ns += max(0, duration * step.steps - step.agent_ns)
@@ -95,7 +98,7 @@ class OverheadMeter:
 
     def _add_rare(self, step: StepRecord) -> None:
         typical = self._typical_ns
-        if typical is not None and step.agent_ns > RARE * typical and step.number > WARM_UP_STEPS:
+        if typical is not None and step.agent_ns > RARE * typical and self._seen > WARM_UP_STEPS:
             taken = step.agent_ns - typical
             self._rare_ns += taken
             if step.thread_ns != series.UNKNOWN:
