@@ -7,13 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import nn
 
 from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.memory import category_split
+from vramscope.memory.category_split import Categories
+from vramscope.memory.peak_counters import Interval
 from vramscope.process import tensor_reads
 from vramscope.process.tensor_reads import TensorReads
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.phase import BACKWARD
 
 A_MOMENT, LONG = 0.1, 30.0
 
@@ -62,6 +67,47 @@ def test_a_backward_pass_of_another_thread_waits_for_the_end_of_a_read(
         _, ended = backward_in_thread()
         assert ended.wait(LONG), "only the first one waits"
     thread.join()
+
+
+class OneDevice:
+    """A counter of a device, so that categories are read."""
+
+    device = 0
+
+    def cut(self) -> Interval:
+        return Interval(0, 0, 0, 0, 0)
+
+
+def test_no_gradients_are_counted_once_another_thread_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not in the rest of the step in which it begins, and nothing stays on the weights."""
+    read: list[int] = []
+    for name in ("count", "gradient_bytes"):
+        original = getattr(category_split, name)
+        monkeypatch.setattr(category_split, name, lambda *args, by=original: (read.append(1), by(*args))[1])
+    clock = StepClock(in_every_step=True)
+    clock.watch(OneDevice())  # type: ignore[arg-type]
+    hooks = LoopHooks(clock)
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters())
+    hooks.install([model])
+    clock.breakdown = Categories(hooks.optimizers, hooks.roots, lambda device: 0)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    try:
+        train(1)
+        clock.enter(BACKWARD)
+        assert read and model[0].weight._post_accumulate_grad_hooks
+        read.clear()
+        clock.reads.another_thread_trains()
+        train(20)
+        assert not read and not model[0].weight._post_accumulate_grad_hooks
+    finally:
+        hooks.remove()
 
 
 def test_a_backward_pass_does_not_wait_for_ever(training: LoopHooks, monkeypatch: pytest.MonkeyPatch) -> None:

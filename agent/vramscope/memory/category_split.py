@@ -230,6 +230,11 @@ class Categories:
             self._last_splits[read] = LastSplit(marks, splits, self._ended)
         return splits
 
+    def end(self) -> None:
+        """Remove the hooks of a backward pass that is followed."""
+        if self._backward is not None:
+            self._backward.stop((), [])
+
     def _held(self, device: int, allocated: int, counts: bool) -> OwnedBytes | None:
         """Return the counted bytes at the end of this step; None if the last count may be outdated and none is due."""
         known = self._last.get(device)

@@ -156,7 +156,9 @@ class StepClock(StepPublisher):
             self._close(began)
         self.phase = phase
         if self.breakdown is not None and not self.is_plain:
-            self.breakdown.begin(phase, self._devices, self._intervals[-1].cuts)
+            with self.reads as may_read:
+                if may_read:
+                    self.breakdown.begin(phase, self._devices, self._intervals[-1].cuts)
         for entered in self._on_phase_entered:
             entered()
         self._entered_ns = self._now()
@@ -247,9 +249,7 @@ class StepClock(StepPublisher):
         elif divided and self._boundary is not None and self._boundary[0] < len(intervals):
             intervals = self._end_first_part(intervals, *self._boundary)
         self._boundary = None
-        with self.reads as may_read:
-            source = self.breakdown if may_read else None
-            breakdown = source.end_step(intervals, self._devices) if source is not None else None
+        breakdown = None if self.breakdown is None else self._split(self.breakdown, intervals)
         self.step += 1
         after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         # The time of this call counts for the next step: this step's record is written before the call is over.
@@ -268,6 +268,17 @@ class StepClock(StepPublisher):
         for ended in self._on_step_ended:
             ended(record)
         self._agent_ns, self._agent_before_ns = self._now() - began, 0
+
+    def _split(
+        self, source: BreakdownSource, intervals: list[PhaseInterval]
+    ) -> list[tuple[CategoryBytes, CategoryBytes]] | None:
+        """Return the step's bytes by category; None from the time on when another thread trains."""
+        with self.reads as may_read:
+            if may_read:
+                return source.end_step(intervals, self._devices)
+        source.end()
+        self.breakdown = None
+        return None
 
     def _end_first_part(
         self, intervals: list[PhaseInterval], number: int, micro_steps: int, agent_ns: int

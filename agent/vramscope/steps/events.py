@@ -61,6 +61,8 @@ class BreakdownSource(Protocol):
     def end_step(
         self, intervals: list[PhaseInterval], devices: tuple[int, ...]
     ) -> list[tuple[CategoryBytes, CategoryBytes]]: ...
+    def end(self) -> None:
+        """End all reading, in the midst of a step too."""
 
 
 class RetentionSource(Protocol):
