@@ -60,12 +60,14 @@ def test_a_backward_pass_of_another_thread_waits_for_the_end_of_a_read(
         assert not ended.wait(A_MOMENT) and reads.others_train
         with reads as may_read_inside:
             assert not may_read_inside, "nothing begins while it waits"
-        assert not ended.is_set()
-    assert ended.wait(LONG)
+        third, third_ended = backward_in_thread()
+        assert not third_ended.wait(A_MOMENT) and not ended.is_set(), "nor does a third thread's"
+    assert ended.wait(LONG) and third_ended.wait(LONG)
+    third.join()
     with reads as may_read:
         assert not may_read, "nor afterwards"
         _, ended = backward_in_thread()
-        assert ended.wait(LONG), "only the first one waits"
+        assert ended.wait(LONG), "only those during the last read wait"
     thread.join()
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 MOST_WAIT: Final = 2.0
-"""Maximum seconds that another thread's first backward pass waits for the end of a search. A search ends within milliseconds of
+"""Maximum seconds that other threads' first backward passes wait for the end of a search. A search ends within milliseconds of
 being told to, except for passes over all objects."""
 POLL: Final = 0.0005
 
@@ -23,7 +23,7 @@ _BACKWARD: Final = ("backward", "grad", "_engine_run_backward")
 
 
 class TensorReads:
-    """Says whether tensors may be read, and lets another thread's first backward pass wait until no read is under way.
+    """Says whether tensors may be read, and lets other threads' first backward passes wait until no read is under way.
 
         with reads as may_read:
             if may_read: ...
@@ -31,12 +31,14 @@ class TensorReads:
     Each side announces itself before it looks at the other, so that one of them always sees the other. Costs 0.2 µs.
     """
 
-    __slots__ = ("_under_way", "others_train")
+    __slots__ = ("_under_way", "_until", "others_train")
 
     def __init__(self) -> None:
         self.others_train = False
         """True once another thread has run a backward pass. Searches end early then, and none begins."""
         self._under_way = 0
+        self._until = 0.0
+        """Time until which backward passes of other threads wait; 0 once no read is under way."""
 
     def __enter__(self) -> bool:
         self._under_way += 1
@@ -46,12 +48,13 @@ class TensorReads:
         self._under_way -= 1
 
     def another_thread_trains(self) -> None:
-        """Another thread is about to run a backward pass. Waits for the end of a read, the first time only."""
+        """Another thread is about to run a backward pass. All that begin during the last read wait for its end."""
         if not self.others_train:
+            self._until = time.monotonic() + MOST_WAIT
             self.others_train = True
-            until = time.monotonic() + MOST_WAIT
-            while self._under_way and time.monotonic() < until:
-                time.sleep(POLL)
+        while self._under_way and time.monotonic() < self._until:
+            time.sleep(POLL)
+        self._until = 0.0
 
     def look_for_others(self) -> None:
         """Look whether another thread is in a backward pass now, which no hook has seen. Costs 1 µs for each thread."""
