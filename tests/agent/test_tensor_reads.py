@@ -71,6 +71,15 @@ def test_a_backward_pass_of_another_thread_waits_for_the_end_of_a_read(
     thread.join()
 
 
+def test_another_threads_backward_pass_is_seen_in_later_steps_too(training: LoopHooks) -> None:
+    """Without the leak detector and the techniques, gradients are still counted."""
+    training.clock.end_step()
+    assert training.graphs is None and training.techniques is None and training.clock.step
+    thread, ended = backward_in_thread()
+    assert ended.wait(LONG) and training.clock.reads.others_train
+    thread.join()
+
+
 class OneDevice:
     """A counter of a device, so that categories are read."""
 

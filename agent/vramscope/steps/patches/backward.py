@@ -43,8 +43,7 @@ class BackwardPatch:
             if clock.watched and not clock.saw_forward and clock.phase in (DATA, OTHER):
                 search_caller()
             enter(BACKWARD)
-            if hooks.graphs is not None or hooks.techniques is not None or not clock.step:
-                walk(args, kwargs, "tensors", 2)
+            walk(args, kwargs, "tensors", 2)
             if hooks.loss is not None:
                 loss(args, kwargs)
             return True
