@@ -16,6 +16,7 @@ from loader_workers import BATCH
 from training import Arrived, run
 
 from vramscope.memory import process_tree
+from vramscope.memory.host import Host, highest_resident_bytes
 from vramscope.memory.process_tree import ProcessTree, TreeMemory, TreeMemoryReader
 from vramscope.protocol.series import UNKNOWN
 
@@ -118,6 +119,18 @@ def test_a_kernel_that_lists_no_children_leaves_them_unknown(proc: Proc) -> None
     proc.add(1)
     (proc.folder / "1/task/1/children").unlink()
     assert proc.read() == TreeMemory(2048 << 10)
+
+
+def test_a_process_name_that_is_cut_within_a_character_hides_nothing(proc: Proc) -> None:
+    """Linux keeps 15 bytes of the name of a script that is started by its own name."""
+    proc.add(1)
+    status = proc.folder / "1/status"
+    status.write_bytes(b"Name:\te-" + "é".encode() * 6 + b"\xc3\n" + status.read_bytes())
+    assert proc.read() == TreeMemory(2048 << 10, 0, 0, UNKNOWN, 0)
+    (proc.folder / "self").symlink_to("1")
+    assert Host(proc.folder).unfiled_bytes() == 2056 << 10
+    status.write_bytes(status.read_bytes() + b"VmHWM:\t640 kB\n")
+    assert highest_resident_bytes(status) == 640 << 10
 
 
 def test_without_proc_all_is_unknown(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Host:
         UNKNOWN if Linux does not report them. Takes about 25 µs.
         """
         try:
-            with self._status.open() as lines:
+            with self._status.open(errors="replace") as lines:
                 sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
         except (OSError, ValueError, IndexError):
             return UNKNOWN
@@ -110,7 +110,7 @@ def highest_resident_bytes(status: Path = Path("/proc/self/status")) -> int | No
     ``getrusage`` is no way to it: Linux passes its figure on from the process that started this one.
     """
     try:
-        with status.open() as lines:
+        with status.open(errors="replace") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, ValueError, IndexError, StopIteration):
         return None

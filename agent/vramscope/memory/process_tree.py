@@ -113,7 +113,7 @@ class ProcessTree:
     def _sizes(self, file: Path, *, strict: bool = False) -> dict[str, int]:
         """Return the entries in kB of a file in /proc, in bytes."""
         try:
-            lines = file.read_text().splitlines()
+            lines = file.read_text(errors="replace").splitlines()  # a process name may be cut within a character
         except OSError:
             if strict:
                 raise
