@@ -128,9 +128,13 @@ rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(rank)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[rank])
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
+only_first = dist.new_group([0])
 for step in range(9):
     model(torch.zeros(8, 64, device="cuda")).sum().backward()
     optimizer.step()
+    alone = [None]
+    dist.all_gather_object(alone, step, group=only_first)
+    assert alone == [step if rank == 0 else None], alone
     found = [None] * 2
     dist.all_gather_object(found, {"rank": rank, "step": step})
     assert found == [{"rank": 0, "step": step}, {"rank": 1, "step": step}], found

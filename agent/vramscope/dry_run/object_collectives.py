@@ -68,7 +68,9 @@ def _goes_through_device(group: Any) -> bool:
     from torch.distributed import distributed_c10d
 
     device_of = getattr(distributed_c10d, "_get_object_coll_device", None)
-    return device_of is not None and not one_rank.is_one_of_many() and str(device_of(group)).startswith("cuda")
+    if device_of is None or one_rank.is_one_of_many() or distributed_c10d._rank_not_in_group(group):
+        return False
+    return str(device_of(group)).startswith("cuda")
 
 
 def _ranks_of(group: Any) -> Sequence[int]:
