@@ -175,6 +175,23 @@ def test_checkpoints_of_accelerate_are_events(collector, spool, made: str) -> No
     assert events == [("checkpoint", 2), ("checkpoint", 4), ("checkpoint_loaded", 4)]
 
 
+DETACHED = """
+from accelerate import Accelerator
+accelerator = Accelerator()
+for session in range(2):
+    agent.detach()
+    agent.attach(accelerator)
+    assert len(accelerator._save_model_state_pre_hook) == len(accelerator._load_model_state_pre_hook) == 1
+agent.detach()
+assert not accelerator._save_model_state_pre_hook and not accelerator._load_model_state_pre_hook
+"""
+
+
+def test_an_ended_session_leaves_no_hook_in_an_accelerator(collector, spool) -> None:
+    """Each one would be called at each checkpoint, and would keep what belongs to its session."""
+    run(DETACHED, collector, spool, loop=False)
+
+
 def test_two_files_of_one_step_are_one_checkpoint(collector, spool) -> None:
     """Lightning calls its hook for each file."""
     script = MODULE.replace("enable_checkpointing=False", "enable_checkpointing=True, default_root_dir='out'")

@@ -46,8 +46,8 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
         if hooks.loaded_checkpoint is not None and target.is_main_process:
             hooks.loaded_checkpoint(hooks.clock.step)
 
-    target.register_save_state_pre_hook(saved)
-    target.register_load_state_pre_hook(loaded)
+    hooks.when_removed(target.register_save_state_pre_hook(saved).remove)
+    hooks.when_removed(target.register_load_state_pre_hook(loaded).remove)
     target.prepare = prepare_and_watch  # on this one object; models prepared later are found too
     add_models()
     hooks.on_first_step = hooks.models.find_if_unheard
