@@ -347,6 +347,20 @@ def test_what_is_taken_out_of_a_container_and_written_to():
     assert found == [6, None, None]
 
 
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("state['mean'] = g\n log[p] = a * state['mean'] + b * g", 3),
+        ("state['mean'] += g\n log[p] += a * state['mean'] + b * g", 3),
+        ("log[p] = state['mean']\n state[name] = state['mean'] * a + g", 4),
+        ("log[p] = a * state['mean']", None),
+    ],
+)
+def test_what_is_written_to_another_container_is_not_named(body: str, line: int | None) -> None:
+    code = code_of(f"def train(self, p, g, log, a, b, name):\n state = self.state[p]\n {body}")
+    assert line_search.overwritten_through(code, 2) == line
+
+
 def test_a_line_that_only_reads_an_attribute():
     code = code_of("""
         def train(self, rows):

@@ -88,6 +88,8 @@ class Line(NamedTuple):
     """Variables and attributes that it sets to an empty list, dict or set."""
     adds_to: frozenset[str]
     """Variables of which it calls a method that adds."""
+    puts_into: frozenset[str]
+    """Variables and ``.attributes`` of which it sets an element."""
     aliases: frozenset[tuple[str, str]]
     """(variable, the variable or ``.attribute`` whose value it is given as it is)"""
     filters: frozenset[str]
@@ -137,6 +139,7 @@ class _Draft:
         self.texts: set[str] = set()
         self.empties: set[str] = set()
         self.adds_to: set[str] = set()
+        self.puts_into: set[str] = set()
         self.aliases: set[tuple[str, str]] = set()
         self.walked: set[str] = set()
         """What a loop of the line walks over."""
@@ -212,6 +215,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
                 draft.empties.add(argument)
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
             draft.adds = draft.overwrites = True
+            draft.puts_into.update(stack[-2:-1] if operation == "STORE_SUBSCR" else ())
         elif operation == "DELETE_SUBSCR":
             draft.removes = True
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
@@ -273,6 +277,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             frozenset(draft.texts),
             frozenset(draft.empties),
             frozenset(draft.adds_to),
+            frozenset(draft.puts_into - {_ELSE, _NOTHING_YET}),
             frozenset(draft.aliases),
             _selected_from(draft),
         )
@@ -312,12 +317,16 @@ def _follow(stack: list[str], operation: str, number: int, argument: object) -> 
         stack[-1] = f".{argument}"
     elif operation in ("COPY", "DUP_TOP") and len(stack) >= max(1, number):
         stack.append(stack[-max(1, number)])
+    elif operation == "DUP_TOP_TWO" and len(stack) > 1:
+        stack += stack[-2:]
     elif operation == "SWAP" and len(stack) >= number:
         stack[-number], stack[-1] = stack[-1], stack[-number]
     elif operation in _TURNED and len(stack) >= _TURNED[operation]:
         stack.insert(-_TURNED[operation] + 1, stack.pop())
     elif operation in _TAKEN:
         del stack[-_TAKEN[operation] :]
+    elif operation.startswith(("BINARY_", "INPLACE_")) and operation != "BINARY_SLICE":
+        stack[-2:] = [_ELSE]
     else:
         stack.clear()
 

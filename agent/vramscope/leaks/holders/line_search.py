@@ -141,7 +141,7 @@ def overwritten_through(code: types.CodeType, number: int) -> int | None:
     taken = [line for line in lines if line.number == number and len(line.stores) == 1 and not line.adds]
     if not taken:
         return None
-    later = [line for line in lines if line.number > number and line.overwrites and taken[0].stores & line.loads]
+    later = [line for line in lines if line.number > number and taken[0].stores & line.puts_into]
     return max(later, key=lambda line: len(line.loads)).number if later else None
 
 
