@@ -15,6 +15,7 @@ from collector import Collector
 from loader_workers import BATCH
 from training import Arrived, run
 
+from vramscope.guard import guard
 from vramscope.memory import process_tree
 from vramscope.memory.host import Host, highest_resident_bytes
 from vramscope.memory.process_tree import ProcessTree, TreeMemory, TreeMemoryReader
@@ -166,6 +167,28 @@ def test_a_reading_that_takes_long_is_made_seldom(monkeypatch: pytest.MonkeyPatc
     reader._run()
     assert pauses == [0.0, pytest.approx(2.0), pytest.approx(40.0), pytest.approx(2.0)]
     assert (reader.newest, reader.cpu_seconds) == (TreeMemory(5), 0.202)
+
+
+def test_a_reading_that_fails_leaves_nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values before would be sent as those of now. The next reading is tried all the same."""
+    monkeypatch.setattr(guard, "raise_faults", False)
+    answers, seen = iter([TreeMemory(5), MemoryError(), TreeMemory(6)]), []
+    reader = TreeMemoryReader()
+
+    def read(pid: int) -> TreeMemory:
+        answer = next(answers)
+        if isinstance(answer, MemoryError):
+            raise answer
+        return answer
+
+    def pause(length: float) -> bool:
+        seen.append(reader.newest)
+        return len(seen) > 3
+
+    monkeypatch.setattr(reader._stop, "wait", pause)
+    monkeypatch.setattr(reader._tree, "read", read)
+    reader._run()
+    assert seen == [TreeMemory(), TreeMemory(5), TreeMemory(), TreeMemory(6)]
 
 
 TRAINING = """

@@ -162,10 +162,14 @@ class TreeMemoryReader:
         """End the thread. A reading that has begun ends by itself."""
         self._stop.set()
 
-    @guarded("host memory of child processes")
+    @guarded("host memory of child processes", default=TreeMemory())
+    def _read(self) -> TreeMemory:
+        return self._tree.read(os.getpid())
+
+    @guarded("the thread for host memory of child processes")
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            self.newest = self._tree.read(os.getpid())
+            self.newest = self._read()
             before, self.cpu_seconds = self.cpu_seconds, time.thread_time()
             pause = max(READ_EVERY_S, (self.cpu_seconds - before) / MOST_SHARE)
