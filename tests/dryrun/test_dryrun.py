@@ -94,6 +94,14 @@ def test_a_training_that_does_not_fit_says_what_it_needs(dryrun):
     assert 12 << 30 < answer["peak_allocated_bytes"] < 12.2 * (1 << 30), "the tensors of two steps exist for a moment"
 
 
+def test_an_empty_module_in_place_of_a_package_hides_no_assumption(dryrun):
+    """Programs put one there for a package that cannot be imported on a machine without a card."""
+    line = """import sys, types; sys.modules["bitsandbytes"] = types.ModuleType("bitsandbytes")
+    if x.sum() > 0: print("more")"""
+    answer, said = dryrun(line, "--card", "l4")
+    assert (answer["answer"], answer["steps"], len(answer["assumptions"])) == ("fits", 3, 1), said
+
+
 def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
     line = """y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel(); x.unique()
     assert len(x[torch.tensor([step % 2 == 0 for step in range(len(x))]).cuda()]) == len(x) // 2, 'known from the host'"""

@@ -43,7 +43,14 @@ IN_TRAINER: Final = ("adamw_torch", "adamw_torch_fused")
 
 def installed_library() -> Library | None:
     """Return the preferred one of the packages that are installed."""
-    return next((one for one in LIBRARIES if importlib.util.find_spec(one.name)), None)
+    return next((one for one in LIBRARIES if _is_installed(one.name)), None)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # the program has put another module in its place, which has no file
+        return False
 
 
 class EightBitOptimizer(Change):
