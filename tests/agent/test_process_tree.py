@@ -152,21 +152,45 @@ def test_another_users_files_leave_shared_memory_unknown(proc: Proc, monkeypatch
     assert proc.read() == TreeMemory(2048 << 10, 1, 300 << 10, 300 << 10, UNKNOWN)
 
 
-def test_a_reading_that_takes_long_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause keeps the thread at 0.5 % of a core."""
-    seconds, pauses = iter([0.001, 0.201, 0.202]), []
+def test_readings_that_take_long_are_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring children takes 0.2 s here and comes again after 80 s: 0.25 % of a core. Other readings take 10 ms, every 4 s."""
+    at, used, measured, pauses = [100.0], [0.0], [], []
     reader = TreeMemoryReader()
 
     def pause(length: float) -> bool:
+        at[0] += length
         pauses.append(length)
-        return len(pauses) > 3
+        return at[0] > 270
+
+    def read(pid: int, *, measures: bool) -> TreeMemory:
+        used[0] += 0.2 if measures else 0.01
+        if measures:
+            measured.append(at[0])
+        return TreeMemory(5)
 
     monkeypatch.setattr(reader._stop, "wait", pause)
-    monkeypatch.setattr(process_tree.time, "thread_time", lambda: next(seconds))
-    monkeypatch.setattr(reader._tree, "read", lambda pid: TreeMemory(5))
+    monkeypatch.setattr(process_tree.time, "thread_time", lambda: used[0])
+    monkeypatch.setattr(process_tree.time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(reader._tree, "read", read)
     reader._run()
-    assert pauses == [0.0, pytest.approx(2.0), pytest.approx(40.0), pytest.approx(2.0)]
-    assert (reader.newest, reader.cpu_seconds) == (TreeMemory(5), 0.202)
+    assert measured == [pytest.approx(100, abs=0.1), pytest.approx(182, abs=2), pytest.approx(264, abs=4)]
+    assert pauses[:4] == [0.0, 2.0, pytest.approx(4.0), pytest.approx(4.0)]
+    assert (reader.newest, reader.cpu_seconds) == (TreeMemory(5), pytest.approx(used[0]))
+
+
+def test_between_measurements_ended_workers_do_not_count_and_new_ones_are_unknown(proc: Proc) -> None:
+    """Minutes may pass between two of them where the workers are large."""
+    proc.add(1, "2 3 ")
+    proc.add(2, "", ROLLUP.format(300, 300, 0, 300))
+    proc.add(3, "", ROLLUP.format(900, 900, 0, 900))
+    tree, children = ProcessTree(proc.folder, proc.folder / "shm"), proc.folder / "1/task/1/children"
+    assert tree.read(1) == TreeMemory(2048 << 10, 2, 1200 << 10, 900 << 10, 0)
+    children.write_text("2 ")
+    assert tree.read(1, measures=False) == TreeMemory(2048 << 10, 1, 300 << 10, 300 << 10, 0)
+    proc.add(4, "", ROLLUP.format(50, 50, 0, 50))
+    children.write_text("2 4 ")
+    assert tree.read(1, measures=False) == TreeMemory(2048 << 10, 2, UNKNOWN, UNKNOWN, 0)
+    assert tree.read(1) == TreeMemory(2048 << 10, 2, 350 << 10, 300 << 10, 0)
 
 
 def test_a_reading_that_fails_leaves_nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +199,7 @@ def test_a_reading_that_fails_leaves_nothing_known(monkeypatch: pytest.MonkeyPat
     answers, seen = iter([TreeMemory(5), MemoryError(), TreeMemory(6)]), []
     reader = TreeMemoryReader()
 
-    def read(pid: int) -> TreeMemory:
+    def read(pid: int, *, measures: bool) -> TreeMemory:
         answer = next(answers)
         if isinstance(answer, MemoryError):
             raise answer

@@ -18,8 +18,9 @@ from vramscope.protocol.series import UNKNOWN
 
 READ_EVERY_S: Final = 2.0
 """Minimum time between two readings."""
-MOST_SHARE: Final = 0.005
-"""Maximum share of a core. Linux walks all pages of a child at each reading, which takes 10 to 50 ms for 1 GiB."""
+MOST_SHARE: Final = 0.0025
+"""Maximum share of a core for readings that measure each child, and for those that do not. Linux walks all pages of a child to
+measure it, which takes 10 to 50 ms for 1 GiB."""
 _SHARED: Final = ("/dev/shm/", "/memfd:", "/dev/zero (deleted)", "/SYSV")
 """What links to files in shared memory begin with."""
 _BY_TORCH: Final = re.compile(r"torch_(\d+)_")
@@ -41,27 +42,39 @@ class ProcessTree:
 
     def __init__(self, proc: Path = Path("/proc"), shm: Path = Path("/dev/shm")) -> None:
         self._proc, self._shm = proc, shm
+        self._private: dict[int, int | None] = {}
+        """Memory of each child process when it was last measured; None if it is not known."""
+        self._ended: set[int] = set()
+        """Child processes that had ended then, and for which their parent had not waited."""
 
-    def read(self, pid: int) -> TreeMemory:
-        """Return the parts. A part is UNKNOWN if it is not known for each process of the tree."""
+    def read(self, pid: int, *, measures: bool = True) -> TreeMemory:
+        """Return the parts. A part is UNKNOWN if it is not known for each process of the tree.
+
+        measures   False: each child has the memory that it had when it was last measured. One that is new has none yet.
+        """
         children = self._descendants(pid)
         anonymous = self._sizes(self._proc / f"{pid}/status").get("RssAnon", UNKNOWN)
         if children is None:
             return TreeMemory(anonymous)
-        sizes, known = [], True
+        if measures:
+            self._measure(children)
+        running = [child for child in children if child not in self._ended]
+        sizes = [size for child in running if (size := self._private.get(child)) is not None]
+        shared = self._shared_bytes([pid, *children])
+        if len(sizes) < len(running):
+            return TreeMemory(anonymous, len(running), shared_memory_bytes=shared)
+        return TreeMemory(anonymous, len(sizes), sum(sizes), max(sizes, default=UNKNOWN), shared)
+
+    def _measure(self, children: list[int]) -> None:
+        self._private.clear()
+        self._ended.clear()
         for child in children:
             try:
-                size = self._private_bytes(child)
-            except OSError as error:
-                if isinstance(error, (FileNotFoundError, ProcessLookupError)):
-                    continue  # it has ended
-                size = None
-            known = known and size is not None
-            sizes.append(size or 0)
-        shared = self._shared_bytes([pid, *children])
-        if not known:
-            return TreeMemory(anonymous, len(sizes), shared_memory_bytes=shared)
-        return TreeMemory(anonymous, len(sizes), sum(sizes), max(sizes, default=UNKNOWN), shared)
+                self._private[child] = self._private_bytes(child)
+            except (FileNotFoundError, ProcessLookupError):
+                self._ended.add(child)
+            except OSError:
+                self._private[child] = None
 
     def _descendants(self, pid: int) -> list[int] | None:
         """Return all child processes and theirs; None if the kernel does not list them."""
@@ -163,13 +176,16 @@ class TreeMemoryReader:
         self._stop.set()
 
     @guarded("host memory of child processes", default=TreeMemory())
-    def _read(self) -> TreeMemory:
-        return self._tree.read(os.getpid())
+    def _read(self, measures: bool) -> TreeMemory:
+        return self._tree.read(os.getpid(), measures=measures)
 
     @guarded("the thread for host memory of child processes")
     def _run(self) -> None:
-        pause = 0.0
+        pause = measure_from = 0.0
         while not self._stop.wait(pause):
-            self.newest = self._read()
+            measures = time.monotonic() >= measure_from
+            self.newest = self._read(measures)
             before, self.cpu_seconds = self.cpu_seconds, time.thread_time()
-            pause = max(READ_EVERY_S, (self.cpu_seconds - before) / MOST_SHARE)
+            rest = (self.cpu_seconds - before) / MOST_SHARE
+            pause = READ_EVERY_S if measures else max(READ_EVERY_S, rest)
+            measure_from = time.monotonic() + rest if measures else measure_from
