@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.ownership.phases import PhaseIntervals
-from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
+from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_ending_in, stacks_through
 from vramscope_server.analysis.trace.trace import Trace
 
 Codes = npt.NDArray[np.int8]
@@ -19,6 +19,8 @@ CHECKPOINT_FILE: Final = "torch/utils/checkpoint.py"
 OPTIMIZER_FILES: Final = "torch/optim/"
 MODULE_CALLS: Final = frozenset(("_call_impl", "_wrapped_call_impl"))
 """Functions of torch.nn that call a module's forward."""
+ENGINE: Final = frozenset(("_engine_run_backward",))
+"""Function of torch.autograd that runs a backward pass."""
 FROM_HOST: Final = frozenset(("unpack_from_cpu",))
 """Function of torch.autograd.graph.save_on_cpu."""
 
@@ -27,8 +29,8 @@ def recomputed(trace: Trace, intervals: PhaseIntervals, in_backward: Flags) -> F
     """Whether each allocation is by a checkpoint's second forward pass, or was copied back from the host, for a backward.
 
     Backward allocates on autograd's threads, which run no Python. A recomputation runs Python, and its stacks contain PyTorch's
-    checkpoint or a module's call (for other checkpoint functions). Allocations that outlive a run of such allocations were
-    saved by it.
+    checkpoint or a module's call (for other checkpoint functions). The backward pass that a reentrant checkpoint runs inside is no
+    recomputation: its stacks end in autograd. Allocations that outlive a run of such allocations were saved by it.
     """
     lives = trace.lives
     made = np.flatnonzero(in_backward)  # by event, as lives are
@@ -36,7 +38,7 @@ def recomputed(trace: Trace, intervals: PhaseIntervals, in_backward: Flags) -> F
     if not len(made) or not len(trace.stacks):
         return repeated
     goes_through = stacks_through(trace, CHECKPOINT_FILE) | stacks_through(trace, functions=MODULE_CALLS | FROM_HOST)
-    inside = lives_with(trace, goes_through)[made]
+    inside = lives_with(trace, goes_through & ~stacks_ending_in(trace, ENGINE))[made]
     # A run ends at the next other allocation, or with its interval.
     run = np.cumsum(np.diff(inside, prepend=False) | (np.diff(intervals.born[made], prepend=-1) != 0))
     last_of_run = np.zeros(int(run[-1]) + 1, np.int64)

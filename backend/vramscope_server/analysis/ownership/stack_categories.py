@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.ownership.recompute import CHECKPOINT_FILE, MODULE_CALLS, OPTIMIZER_FILES
+from vramscope_server.analysis.ownership.recompute import CHECKPOINT_FILE, ENGINE, MODULE_CALLS, OPTIMIZER_FILES
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
 from vramscope_server.analysis.trace.trace import Trace
 
@@ -29,7 +29,6 @@ _SAME: Final = -1
 """The phase before."""
 MIN_STACKS: Final = 0.2
 """Minimum share of allocations with a stack."""
-_ENGINE: Final = frozenset(("_engine_run_backward",))
 _NATIVE_ENGINE: Final = "autograd::Engine::"
 _RECOMPUTE: Final = frozenset(("unpack_hook", "backward"))
 _MOVES: Final = frozenset(("_apply",))
@@ -81,7 +80,7 @@ def _phases_of_stacks(trace: Trace) -> Codes:
     phase = np.full(len(trace.stacks), _SAME, np.int8)
     phase[stacks_through(trace, functions=MODULE_CALLS)] = _FORWARD
     phase[stacks_through(trace, file="torch/nn/functional.py")] = _FORWARD
-    phase[stacks_through(trace, functions=_ENGINE)] = _BACKWARD
+    phase[stacks_through(trace, functions=ENGINE)] = _BACKWARD
     phase[stacks_through(trace, part=_NATIVE_ENGINE)] = _BACKWARD
     phase[stacks_through(trace, file=CHECKPOINT_FILE, functions=_RECOMPUTE)] = _BACKWARD
     phase[stacks_through(trace, file=OPTIMIZER_FILES)] = _STEPPING

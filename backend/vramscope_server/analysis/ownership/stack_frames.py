@@ -32,6 +32,19 @@ def stacks_in_python(trace: Trace) -> Flags:
     return _of_frames(trace, _of_words(trace, "file", [not is_native(word) for word in trace.words]))
 
 
+def stacks_ending_in(trace: Trace, functions: frozenset[str]) -> Flags:
+    """Whether the innermost Python frame of each stack is in such a function."""
+    stacks = trace.stacks
+    is_python = _of_words(trace, "file", [not is_native(word) for word in trace.words])[stacks.flat]
+    of_function = _of_words(trace, "function", [word in functions for word in trace.words])[stacks.flat]
+    at = np.flatnonzero(is_python)
+    stack_of = np.repeat(np.arange(len(stacks)), np.diff(stacks.offsets))[at]
+    with_python, first = np.unique(stack_of, return_index=True)
+    ending = np.zeros(len(stacks), np.bool_)
+    ending[with_python] = of_function[at[first]]
+    return ending
+
+
 def lives_with(trace: Trace, stacks: Flags) -> Flags:
     """Whether the stack of each allocation is one of these. False without a stack."""
     of = np.append(stacks, False)
