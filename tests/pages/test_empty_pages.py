@@ -67,7 +67,9 @@ def test_samples_before_the_first_step_do_not_say_that_it_fits(page: Any, own_se
     page.goto(f"{own.url}/runs/{rank.training.run}")
     verdict = page.locator("[data-verdict]")
     verdict.get_by_text("Waiting for the first step.").wait_for()
-    assert re.search(r"So far at least [\d.]+ GiB allocated, with at most [\d.]+ GiB of headroom\.", verdict.inner_text())
+    assert re.search(
+        r"So far at least [\d.]+ GiB allocated, with at most [\d.]+ GiB of headroom\.", verdict.inner_text()
+    )
     assert "fits" not in verdict.inner_text()
     rank.history(5)
     rank.client.close()
