@@ -60,7 +60,7 @@ class Mutation:
             elif kind == 3:
                 inside[key] = copy.deepcopy(self.choice.choice(EXTREMES))
             else:
-                inside[key] = self._near(inside[key])
+                inside[key] = copy.deepcopy(self._near(inside[key]))
         return whole[0]
 
     def address(self, path: str, parameters: dict[str, Any]) -> str:
