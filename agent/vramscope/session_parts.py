@@ -128,7 +128,7 @@ class SessionParts:
         self._lifecycle = Lifecycle(self)
         loss: LossWatch | None = None
         if settings.loss:
-            loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots))
+            loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots), reads=self._clock.reads)
             self._loss = self._hooks.loss = loss
             self._clock.subscribe(loss)
         if (part := current_part()) is not None:

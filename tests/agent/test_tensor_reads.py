@@ -14,9 +14,11 @@ from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.memory import category_split
 from vramscope.memory.category_split import Categories
 from vramscope.memory.peak_counters import Interval
+from vramscope.metrics.loss import LossWatch
 from vramscope.process import tensor_reads
 from vramscope.process.tensor_reads import TensorReads
 from vramscope.steps.clock import StepClock
+from vramscope.steps.hand_steps import HandSteps
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.phase import BACKWARD
 
@@ -191,3 +193,29 @@ def test_threads_that_do_not_train_do_not_count() -> None:
     stop.set()
     thread.join()
     assert not reads.others_train
+
+
+def test_the_loss_reads_no_gradients_once_another_thread_trains() -> None:
+    """The leading optimizer may be that thread's."""
+    reads, weight = TensorReads(), torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([weight])
+    watch = LossWatch(lambda: optimizer, list, reads=reads)
+    watch._choose_probes()
+    weight.grad = None
+    assert watch._gradients_were_dropped()
+    reads.another_thread_trains()
+    assert not watch._gradients_were_dropped()
+
+
+def test_weights_updated_by_hand_are_not_noted_once_another_thread_trains() -> None:
+    model = torch.nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    reads = TensorReads()
+    steps = HandSteps([model], reads)
+    steps.after_backward()
+    assert len(steps._noted) == 2
+    steps._noted.clear()
+    reads.another_thread_trains()
+    steps.after_backward()
+    assert not steps._noted

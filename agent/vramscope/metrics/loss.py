@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import deepspeed_zero
 from vramscope.metrics.async_copies import Copies, Slot
+from vramscope.process.tensor_reads import TensorReads
 from vramscope.process.torch_functions import plainly
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.records import StepRecord
@@ -69,6 +70,7 @@ class LossWatch(StepListener):
     leader   the optimizer whose steps count as the steps of the training
     roots    the known modules that train
     now      clock in nanoseconds that never goes back
+    reads    those of the session
     """
 
     order = Order.LOSS
@@ -78,9 +80,11 @@ class LossWatch(StepListener):
         leader: Callable[[], torch.optim.Optimizer | None],
         roots: Callable[[], Iterable[torch.nn.Module]],
         now: Callable[[], int] = time.perf_counter_ns,
+        reads: TensorReads | None = None,
     ) -> None:
         import torch
 
+        self._tensor_reads = reads or TensorReads()
         self._leader = leader
         self._roots = roots
         self._now = now
@@ -199,7 +203,9 @@ class LossWatch(StepListener):
         if len(step.parts) == 1:
             self._commit()
         if not self._probes_live():
-            self._choose_probes()
+            with self._tensor_reads as may_read:
+                if may_read:
+                    self._choose_probes()
 
     def finish(self, patience_s: float) -> None:
         """Wait at most this long, at the end of the training, for losses that are still being copied."""
@@ -267,12 +273,13 @@ class LossWatch(StepListener):
         return self._stream(device) == (stream if device == forward_device else 0)
 
     def _gradients_were_dropped(self) -> bool:
-        if deepspeed_zero.takes_gradients():
-            return False  # nothing shows that they were dropped
-        if self._probes:
-            return all((p := probe()) is None or p.grad is None for probe in self._probes)
-        # No optimizer has stepped yet.
-        return all(p.grad is None for root in self._roots() for p in root.parameters() if p.is_leaf)
+        with self._tensor_reads as may_read:
+            if deepspeed_zero.takes_gradients() or not may_read:
+                return False  # nothing shows that they were dropped
+            if self._probes:
+                return all((p := probe()) is None or p.grad is None for probe in self._probes)
+            # No optimizer has stepped yet.
+            return all(p.grad is None for root in self._roots() for p in root.parameters() if p.is_leaf)
 
     def _probes_live(self) -> bool:
         for probe in self._probes:  # runs in each step, and any() takes three times as long

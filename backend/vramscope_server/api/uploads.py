@@ -55,9 +55,11 @@ def post_upload(request: Request, wanted: NewUpload) -> Response:
     except (DiskFull, OSError) as trouble:
         raise full(trouble) from None
     services.snapshots.conversions.prepare()
-    begun = answer(_state(started), 201)
-    begun.background = BackgroundTask(load_machine_code)  # of the first picture, in this process, while the parts come
-    return begun
+    created = answer(_state(started), 201)
+    created.background = BackgroundTask(
+        load_machine_code
+    )  # of the first picture, in this process, while the parts come
+    return created
 
 
 @router.get("/snapshots/uploads/{upload}", summary="An upload in parts", responses=answers_with(UploadState))
