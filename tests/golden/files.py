@@ -73,7 +73,11 @@ def recorded(area: str) -> Result:
 
 
 def record(area: str, result: Result) -> None:
+    """Write the files of an area. What is masked in them stays masked; without the files, no mask is taken over."""
     DATA.mkdir(exist_ok=True)
+    if path_of(area).exists():
+        golden = recorded(area)
+        result = Result(_masked_alike(golden.facts, result.facts), _masked_alike(golden.sentences, result.sentences))
     path_of(area).write_text(as_text(result.facts))
     sentences = path_of(area, sentences=True)
     if result.sentences:
@@ -103,13 +107,13 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def record_sentences(area: str, seen: Result) -> None:
-    """Rewrite the sentences of entries whose facts are the same. What is masked stays masked."""
+    """Rewrite the sentences of entries whose facts are the same."""
     golden = recorded(area)
     sentences = json.loads(json.dumps(seen.sentences))
     for name in golden.sentences:
         if differences(area, seen, entries=[name], facts_only=True):
             sentences[name] = golden.sentences[name]
-    record(area, Result(golden.facts, _masked_alike(golden.sentences, sentences)))
+    record(area, Result(golden.facts, sentences))
 
 
 def _masked_alike(golden: Any, seen: Any) -> Any:

@@ -5,7 +5,8 @@ python tests/golden/record.py --check [AREA...]    # rewrites nothing; prints ea
 python tests/golden/record.py --check --facts ...  # the same, without the sentences
 python tests/golden/record.py --sentences [AREA..] # after a new wording: rewrites the sentences of entries whose facts are the same
 
-To record, each area is computed three times: a value that varies between the three is masked. An area is ``leaks``, ``deaths``,
+To record, each area is computed three times: a value that varies between the three is masked, and what was masked before stays
+so (delete the file of an area to begin without). An area is ``leaks``, ``deaths``,
 ``held_out``, ``whatif``, ``anatomy``, ``tables`` or ``api``. Record with the code whose behaviour is to be kept; README.md says
 what is covered and how long each takes.
 """
@@ -25,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in [name for name in os.environ if name.startswith("VRAMSCOPE_")]:
     del os.environ[_name]
 
-from files import MASK, MOST_SHOWN, agreed, as_text, differences, record, record_sentences  # noqa: E402
+from files import MASK, MOST_SHOWN, agreed, as_text, differences, record, record_sentences, recorded  # noqa: E402
 
 AREAS = ("leaks", "deaths", "held_out", "whatif", "anatomy", "tables", "api")
 
@@ -61,7 +62,7 @@ def main() -> int:
             else:
                 result = agreed([run[area] for run in runs])
                 record(area, result)
-                masks = as_text(result.facts).count(f'"{MASK}"')
+                masks = as_text(recorded(area).facts).count(f'"{MASK}"')
                 print(f"{area}: {len(result.facts)} entries recorded, {masks} values masked", flush=True)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     return 1 if found else 0
