@@ -55,7 +55,8 @@ def accumulation(facts: StepFacts) -> Change | None:
     change = np.zeros(len(facts.trace.events) + 2, np.int64)
     change[first + int(forward[0]) + 1] += size.sum()
     # The new gradient is freed after the addition, when the other results of its function exist.
-    np.subtract.at(change, _next_allocation(lives.alloc_event, allocated, len(facts.trace.events)) + 1, size)
+    results = lives.alloc_event[~batch.workspaces_of_one_product(facts)]
+    np.subtract.at(change, _next_allocation(results, allocated, len(facts.trace.events)) + 1, size)
     return Change(constant_bytes=in_step(facts, np.cumsum(change[:-1])))
 
 

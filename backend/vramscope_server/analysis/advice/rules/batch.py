@@ -24,7 +24,7 @@ from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
-from vramscope_server.analysis.ownership.categories import ACTIVATIONS, INPUT, TEMPORARIES
+from vramscope_server.analysis.ownership.categories import ACTIVATIONS, CUBLAS_BYTES, INPUT, TEMPORARIES
 from vramscope_server.analysis.simulator.replay import UNLIMITED
 from vramscope_server.analysis.whatif.device import target_device_of
 
@@ -118,7 +118,15 @@ def _scales(facts: StepFacts) -> Flags:
     categories = facts.categories
     temporary = (categories == TEMPORARIES) & np.isin(_phase_of_allocation(facts), IN_STEP)
     chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | temporary
-    return chosen & ~weight_copies.allocations_of_copies(facts) & ~_gradient_addends(facts, temporary)
+    constant = weight_copies.allocations_of_copies(facts) | _gradient_addends(facts, temporary)
+    return chosen & ~constant & ~workspaces_of_one_product(facts)
+
+
+def workspaces_of_one_product(facts: StepFacts) -> Flags:
+    """cuBLAS workspaces that exist during one product only, as in backward passes of PyTorch 2.15: freed before any other event."""
+    lives = facts.trace.lives
+    is_freed_at_once = lives.free_requested_event == lives.alloc_event + 1
+    return is_freed_at_once & np.isin(lives.requested_bytes, CUBLAS_BYTES)
 
 
 def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:

@@ -4,7 +4,7 @@ Condition: the peak's step was recorded with modules, two or more siblings (``h.
 at the peak, and nothing is recomputed yet. A block has parts: checkpointing a single layer saves nothing, because its input
 and output remain.
 Calculation, per block, on the recorded allocations: the tensors that the block's forward saved, except its output, are freed
-when the block ends. They exist again from the event at which its backward first freed one of them. Right before that event
+when the block ends. They exist again from the graph node in its backward that first freed one of them. Right before that node
 the block's forward runs again, up to the last tensor that it saved, with its temporaries. The output is the tensor that the
 backward of the next block frees. If there is none, the block's own backward needs the output too (it ends with a ReLU) and
 computes it again. The result is the step's peak before and after.
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
+from vramscope_server.analysis.advice.rules.batch import workspaces_of_one_product
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import BACKWARD
@@ -33,6 +34,14 @@ SOURCE: Final = "https://arxiv.org/abs/1604.06174"
 MIN_BLOCKS: Final = 2
 
 
+class Node(NamedTuple):
+    """Events of one graph node's backward."""
+
+    begin: int
+    end: int
+    """Event after its results: its bias's gradient may be summed afterwards, with memory of its own."""
+
+
 class CheckpointBlock(NamedTuple):
     """One forward pass of a block in the peak's step. Arrays are positions of allocations."""
 
@@ -42,8 +51,8 @@ class CheckpointBlock(NamedTuple):
     """Event of the forward's last allocation; ``first`` is that of the first."""
     dropped: IntArray
     """Allocations that checkpointing does not keep."""
-    backward: int
-    """Event at which its backward first frees one of them."""
+    backward: Node
+    """The graph node in its backward that first frees one of them."""
     spike_bytes: int
     """Additional bytes that its forward needs at most when it runs again."""
 
@@ -202,7 +211,9 @@ def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> Check
     if not len(ends):
         return None
     up_to = one.last if own else int(lives.alloc_event[dropped[-1]])
-    return CheckpointBlock(one.name, one.first, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
+    spike_bytes = _spike(facts, one.first, up_to)
+    node = _node_that_frees(facts, int(ends.min()))
+    return CheckpointBlock(one.name, one.first, one.last, dropped, node, spike_bytes)
 
 
 def _end_of_node(facts: StepFacts, event: int) -> int:
@@ -210,6 +221,27 @@ def _end_of_node(facts: StepFacts, event: int) -> int:
     made = facts.trace.lives.alloc_event
     at = int(np.searchsorted(made, event, side="right"))
     return int(made[at]) if at < len(made) else len(facts.trace.events)
+
+
+def _node_that_frees(facts: StepFacts, event: int) -> Node:
+    """The graph node whose first free of what it saved is ``event``.
+
+    A node allocates its results and then frees what it saved. Frees before that, of what the node itself allocated, belong to it.
+    """
+    lives, is_workspace = facts.trace.lives, workspaces_of_one_product(facts)
+    order = np.argsort(lives.free_requested_event, kind="stable")
+    made, freed = lives.alloc_event[order], lives.free_requested_event[order]
+    begin = end = event
+    while last := int(np.searchsorted(freed, begin)):
+        of_last = int(made[last - 1])
+        since = int(np.searchsorted(freed, of_last))
+        if of_last < 0 or (made[since:last] < of_last).any():
+            begin = int(freed[last - 1]) + 1
+            break
+        begin = of_last
+        if not is_workspace[order[last - 1]]:
+            end = begin
+    return Node(begin, end)
 
 
 def _spike(facts: StepFacts, first: int, last: int) -> int:
@@ -223,17 +255,26 @@ def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = 
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
     begin, end = np.zeros(len(lives), np.int64), np.zeros(len(lives), np.int64)
+    sooner = np.zeros(len(lives), np.bool_)
+    results = np.zeros(len(lives), np.int64)
     for block in blocks:
+        freed = lives.free_requested_event[block.dropped]
         gone[block.dropped] = True
         begin[block.dropped] = block.last + 1
-        end[block.dropped] = np.minimum(block.backward, lives.free_requested_event[block.dropped])
+        end[block.dropped] = np.minimum(block.backward.begin, freed)
+        # A checkpoint computes them for this node alone, which frees them before it sums.
+        of_node = block.dropped[freed == freed.min()]
+        sooner[of_node], results[of_node] = True, block.backward.end
     if of is not None:
         gone &= of
+        sooner &= of
     rows = np.flatnonzero(gone)
     change = facts.without(gone, begin[rows], end[rows])
+    rows = np.flatnonzero(sooner)
+    change += facts.without(sooner, results[rows], lives.free_requested_event[rows])
     for block in blocks:
         # The block is recomputed right before its backward, when none of its tensors exist.
-        at = min(block.backward, count - 1)
+        at = min(block.backward.begin, count - 1)
         change[at] += block.spike_bytes if of is None else _made(facts, block, of)
     return change
 
