@@ -243,6 +243,9 @@ def spare(loaded: Sequence[str]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     c = ctypes.CDLL(None)
     c.on_exit(c._exit, None)  # called first, when Python has ended
+    # Before that, Triton lists on C's stderr what was not taken apart. Python's own stderr stays.
+    c.fopen.restype = ctypes.c_void_p
+    ctypes.c_void_p.in_dll(c, "stderr").value = c.fopen(os.devnull.encode(), b"w")
 
 
 if __name__ == "__main__":

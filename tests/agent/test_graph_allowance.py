@@ -54,6 +54,12 @@ class Passes:
         return find_holders.find_holders(TensorKinds(), TimeBudget(SECONDS, self.costs))
 
 
+@pytest.fixture(autouse=True)
+def no_objects_are_too_many(monkeypatch):
+    """Variables of what other tests loaded lead to more than usual."""
+    monkeypatch.setattr(paths, "MOST_OBJECTS", 10**9)
+
+
 @pytest.fixture
 def passes(monkeypatch, few_objects):
     made = Passes()
@@ -62,7 +68,6 @@ def passes(monkeypatch, few_objects):
     monkeypatch.setattr(live_objects, "gc", counted)
     monkeypatch.setattr(referrers, "gc", counted)
     monkeypatch.setattr(time_budget, "ORDINARY", 0)
-    monkeypatch.setattr(paths, "MOST_OBJECTS", 10**9)  # (variables of what other tests loaded lead to more than usual)
     ordinary = [[] for _ in range(OBJECTS_OF_A_TRAINING)]
     gc.collect()  # (into the oldest generation)
     made.costs.counted(len(gc.get_objects()))
