@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from ports import free_port
+from torch.torch_version import TorchVersion
 from waiting import eventually
 
 from vramscope_server.cli.dryrun.verdict import PLAIN_RECURRENT, RECURRENT, SPARSE
@@ -54,8 +56,8 @@ def dryrun(url, tmp_path):
 
 
 def test_a_training_with_convolutions_has_a_range(dryrun):
-    """One convolution, which is not at the peak without its workspace of 89 MiB."""
-    line = "torch.nn.functional.conv2d(torch.zeros(8, 64, 64, 64).cuda(), torch.zeros(64, 64, 3, 3).cuda())"
+    """One convolution, which is not at the peak without its workspace of 178 MiB."""
+    line = "torch.nn.functional.conv2d(torch.zeros(16, 64, 64, 64).cuda(), torch.zeros(64, 64, 3, 3).cuda())"
     answer, said = dryrun(line, "--card", "h100")
     assert (answer["answer"], answer["cudnn_operations"], answer["cudnn_tries_algorithms"]) == ("fits", 3, False)
     assert answer["peak_allocated_bytes"] + 60_000_000 < answer["peak_allocated_high_bytes"]
@@ -65,7 +67,9 @@ def test_a_training_with_convolutions_has_a_range(dryrun):
 def test_the_peaks_are_those_of_the_program_without_us(dryrun, tmp_path):
     answer, said = dryrun("pass", "--card", "h100")
     assert answer["answer"] == "fits"
-    assert (answer["steps"], answer["peak_phase"], answer["assumptions"]) == (3, "optimizer", [])
+    # From PyTorch 2.15 on, each product of a backward pass has a workspace of its own.
+    phase = "backward" if TorchVersion(version("torch")) >= "2.15" else "optimizer"
+    assert (answer["steps"], answer["peak_phase"], answer["assumptions"]) == (3, phase, [])
     assert httpx.get(f"{answer['page'].replace('/runs/', '/api/v1/runs/')}").json()["tags"] == ["dry run", "fits"]
     assert [line for line in said.splitlines() if line.startswith("step")] == ["step 0", "step 1"]
 

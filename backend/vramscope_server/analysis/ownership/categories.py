@@ -5,7 +5,8 @@ its optimizer and at its end (``ownership_of``). The rest by the *phase interval
 micro-batch, its backward pass), and by whether it outlives this interval:
 
     made in    and freed in that interval        and outlives it
-    forward    temporaries                    activations, if it goes within two steps; else unknown
+    forward    temporaries                    activations, if it goes within two steps; gradients, if it is a bucket of DDP's; else
+                                              unknown
     backward   temporaries; what a            gradients; what Python made there, as data
                checkpoint recomputes and
                keeps for its block's
@@ -35,7 +36,12 @@ from vramscope_server.analysis.ownership.allocation_owners import NOBODY, owners
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, recomputed, without_stacks
 from vramscope_server.analysis.ownership.stack_categories import moved_or_made, with_phases
-from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_in_python, stacks_through
+from vramscope_server.analysis.ownership.stack_frames import (
+    lives_with,
+    stacks_ending_in,
+    stacks_in_python,
+    stacks_through,
+)
 from vramscope_server.analysis.trace.trace import Trace
 
 Codes = npt.NDArray[np.int8]
@@ -104,6 +110,7 @@ def by_phase(trace: Trace) -> Codes:
     again = recomputed(trace, intervals, phase == BACKWARD)
     brief = _are_brief(trace, intervals)
     codes[outlives & brief & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
+    codes[outlives & ~brief & (phase == FORWARD) & lives_with(trace, _of_bucket_layouts(trace))] = GRADIENTS
     states_known = has_owned(trace, "optimizer")
     # LBFGS calls a closure and computes after its backward passes.
     stepping = lives_with(trace, stacks_through(trace, file=OPTIMIZER_FILES)) & (phase == BACKWARD)
@@ -120,6 +127,12 @@ def by_phase(trace: Trace) -> Codes:
     if not has_owned(trace, "workspaces"):
         codes[workspaces(trace, intervals)] = WORKSPACES
     return codes
+
+
+def _of_bucket_layouts(trace: Trace) -> Flags:
+    """Whether each stack allocates gradient buckets of DDP, which lays them out again before the second forward pass."""
+    in_ddp = stacks_through(trace, file="torch/nn/parallel/distributed.py")
+    return in_ddp & stacks_ending_in(trace, frozenset({"_pre_forward"}))
 
 
 def _are_brief(trace: Trace, intervals: PhaseIntervals) -> Flags:
