@@ -62,6 +62,12 @@ def test_less_than_2_percent_is_unknown_at_every_event(observed, name) -> None:
     assert share.max() < MOST_UNKNOWN
 
 
+def test_buckets_of_ddp_are_known(observed) -> None:
+    """It allocates new ones in the second forward pass, and keeps them."""
+    trace = observed["ddp"].trace
+    assert not allocated_after(trace, categories_of(trace) == UNKNOWN).any()
+
+
 @pytest.mark.parametrize("name", JUDGED)
 def test_categories_add_up_to_allocated_bytes(observed, name) -> None:
     """Their maximum is the allocator's peak counter."""
