@@ -392,6 +392,7 @@ def test_workspaces_are_known_by_address_and_tensors_of_their_size_are_none(trai
     """A tensor from before the recording and one of each step are as large as a workspace, and stay."""
     import numpy as np
     import torch
+    from torch.torch_version import TorchVersion
 
     from vramscope.memory.cublas_workspaces import CublasWorkspaces
     from vramscope_server.analysis.ownership.allocation_owners import name_of, ownership_of
@@ -402,6 +403,9 @@ def test_workspaces_are_known_by_address_and_tensors_of_their_size_are_none(trai
     run.step()
     workspaces, kept = CublasWorkspaces(), []
     truth = {one.address for one in workspaces.read() or ()}
+    if TorchVersion(torch.__version__) >= "2.15":  # it keeps none unless TORCH_CUBLAS_WORKSPACE_CACHE is set
+        assert not truth
+        return
     assert truth
     (size,) = {
         block["size"]

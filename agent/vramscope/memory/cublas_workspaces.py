@@ -1,9 +1,10 @@
 """Finds the cuBLAS workspaces of this process, from PyTorch's own tables.
 
-PyTorch allocates a workspace for each cuBLAS handle and stream at the first matrix product, and keeps it. The size of a block
-proves nothing: a weight of the same size is no workspace. PyTorch's tables of workspaces do, two ``std::map`` in
-libtorch_cuda.so. They are read through ``/proc/self/mem``, where an invalid address is an error and not a crash. Nothing is
-allocated, freed or locked. Where the tables do not have the expected layout, workspaces are unknown.
+PyTorch allocates a workspace for each cuBLAS handle and stream at the first matrix product, and keeps it. From 2.15 on it frees
+each after its product, and the tables are empty, unless TORCH_CUBLAS_WORKSPACE_CACHE is 1. The size of a block proves nothing: a
+weight of the same size is no workspace. PyTorch's tables of workspaces do, two ``std::map`` in libtorch_cuda.so. They are read
+through ``/proc/self/mem``, where an invalid address is an error and not a crash. Nothing is allocated, freed or locked. Where the
+tables do not have the expected layout, workspaces are unknown.
 
 PyTorch 2.13 has the sizes in the tables. Before that they come from the allocator's blocks, and are unknown while the
 allocator records its history: a snapshot is an event of the history, which may be the user's.

@@ -123,7 +123,7 @@ def _scales(facts: StepFacts) -> Flags:
 
 
 def workspaces_of_one_product(facts: StepFacts) -> Flags:
-    """cuBLAS workspaces that exist during one product only, as in backward passes of PyTorch 2.15: freed before any other event."""
+    """cuBLAS workspaces that exist during one product only, as PyTorch has them from 2.15 on: freed before any other event."""
     lives = facts.trace.lives
     is_freed_at_once = lives.free_requested_event == lives.alloc_event + 1
     return is_freed_at_once & np.isin(lives.requested_bytes, CUBLAS_BYTES)
