@@ -33,7 +33,7 @@ def answer_of(program: str, **environment: str) -> Any:
         now = lambda: workspaces.bytes_on(0)
     """
     code = textwrap.dedent(begin) + textwrap.dedent(program)
-    # From 2.15 on, PyTorch keeps no workspace unless it is told to.
+    # (without it, PyTorch 2.15 frees each workspace after its product)
     done = warm.run(code, env={**os.environ, "TORCH_CUBLAS_WORKSPACE_CACHE": "1", **environment})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

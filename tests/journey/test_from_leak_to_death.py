@@ -72,5 +72,5 @@ def test_the_end_is_told_a_third_of_the_way_and_what_the_fix_would_bring(server:
         assert program.returncode == 1
     died = eventually(lambda: (run := get("")) and run["state"] == "failed" and run, 300)
     steps_left = result["floor"]["steps_to_out_of_memory"]
-    assert 100 < died["steps"] < 170, "the pause was about a third of the way"
+    assert 100 < died["steps"] < 180, "the pause was about a third of the way"
     assert 51 + steps_left == pytest.approx(died["steps"], rel=0.05)
