@@ -15,10 +15,12 @@ function tableContent(chart) {
     const name = `${label ?? trace.name}${part && part !== "value" ? ` (${part})` : ""}`;
     return axisUnit ? `${name}, ${axisUnit}` : name;
   };
-  return joined(
+  const { head, rows } = joined(
     x === "time" ? "seconds since start" : x === "step" ? "step" : (x ?? "x"),
     shown.map((trace) => ({ ...trace, name: label(trace) })),
   );
+  const end = chart.figure?.layout.meta?.end ?? Infinity; // a drawing of events lasts until here; there is no event
+  return { head, rows: rows.filter(([at]) => !(at >= end)) };
 }
 
 /** Draws a table of the last rows. */

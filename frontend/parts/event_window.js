@@ -67,8 +67,13 @@ export function eventsMap(onWindow) {
 
 /** Draws the mini-map. The outline has used and reserved bytes by event. `window`: ALL or {from, to}. */
 export function drawEventsMap(map, { event, used, reserved }, events, window) {
+  const ends = [...event.slice(1), events];
+  const inSteps = (values) => values.flatMap((value) => [value, value]);
   map.setRows(
-    { x_values: event, series: { allocated_bytes: { value: used }, reserved_bytes: { value: reserved } } },
+    {
+      x_values: event.flatMap((at, i) => [at, ends[i]]), // what an event leaves lasts until the next one
+      series: { allocated_bytes: { value: inSteps(used) }, reserved_bytes: { value: inSteps(reserved) } },
+    },
     0,
     [-1, events],
   );

@@ -196,6 +196,37 @@ def test_in_areas_each_byte_of_a_series_belongs_to_one_of_its_allocations() -> N
     assert bottom == held_at(trace, moment)
 
 
+def test_the_last_event_is_drawn_until_the_end_of_the_window() -> None:
+    """Of few events the state after the last one would have no width, and the peak would be invisible."""
+    allocator = Allocator()
+    allocator.free(allocator.alloc(20 * MIB, 0))
+    allocator.alloc(50 * MIB, 0)
+    trace = from_window(recorded(Allocator().layout(), allocator))
+    curve = allocation_curve(trace)
+    made = overview(curve, grouping_of(trace, curve, "site"), -1, curve.end)
+    assert made.moment[-1] == made.peak == curve.end - 1
+    figure = timeline_figure.draw(made, AxisSpans())
+    areas = [one for one in figure.data if one.meta["kind"] == "area"]
+    for one in areas:
+        assert one.x[-2:].tolist() == [curve.end - 1, curve.end]
+        assert one.y[-1] == one.y[-2]
+    assert sum(one.y[-1] for one in areas) * areas[0].meta["divisor"] == curve.allocated[-1] == 50 * MIB
+
+
+def test_reserved_memory_above_the_axis_is_stated() -> None:
+    allocator = Allocator()
+    cached = [allocator.alloc(30 * MIB, 0) for _ in range(4)]
+    for block in cached:
+        allocator.free(block)
+    allocator.alloc(30 * MIB, 0)
+    trace = from_window(recorded(Allocator().layout(), allocator))
+    curve = allocation_curve(trace)
+    grouping = grouping_of(trace, curve, "site")
+    whole, end = overview(curve, grouping, -1, curve.end), overview(curve, grouping, curve.end - 1, curve.end)
+    assert "above the axis" not in timeline_figure.draw(whole, AxisSpans()).to_json()
+    assert "reserved: up to 120 MiB, above the axis" in timeline_figure.draw(end, AxisSpans()).to_json()
+
+
 def test_many_steps_are_drawn_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_STEPS", 100)
     trace = from_window(training(3, 24))

@@ -126,6 +126,10 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.get_by_text("Export the window").click()
     assert page.get_by_role("link", name="Parquet").get_attribute("href").endswith("format=parquet")
     page.get_by_text("Export the window").click()
+    timeline = drawn(page, "timeline")
+    timeline.get_by_role("button", name="Table").click()
+    rows = timeline.locator(".chart-table tbody tr")
+    assert rows.last.locator("td").all_inner_texts()[0] == "5", "its last event lasts until the end, which is no event"
     page.get_by_role("link", name="Segments and what-if").click()
     table = settings_shown(page)
     table.wait_for(timeout=COMPILED_MS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.array_types import FloatArray, IntArray
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.timeline.axis_spans import AxisSpans, Lane, Span
 from vramscope_server.analysis.timeline.grouping import Series
@@ -37,15 +38,18 @@ def draw(
     width_px: int = WIDTH_PX,
 ) -> go.Figure:
     """Draw areas of allocated memory and a line of reserved. ``width_px``: width of the figure, for label lengths."""
-    highest = float(overview.allocated.max())
+    highest, reserved = float(overview.allocated.max()), float(overview.reserved.max())
     unit = byte_unit(highest)
-    drawing = new_drawing(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
+    top = top_of(highest, reserved)
+    drawing = new_drawing(overview.first, overview.end, unit, top)
+    if reserved > top:
+        drawing.say(f"reserved: up to {amount(int(reserved))}, above the axis")
     say_joined(drawing, overview.joined_cycles)
-    x = overview.moment.astype(np.float64)
+    x = np.append(overview.moment, overview.end).astype(np.float64)  # what the last event left lasts until the end
     areas(drawing, overview, x, unit, role_of=_role_of, when="at the peak in view")
     drawing.trace(
         x,
-        overview.reserved.astype(np.float64),
+        _with_end(overview.reserved, x),
         role="reserved",
         label="reserved",
         unit=unit,
@@ -65,7 +69,7 @@ def draw(
     draw_ruler(drawing, ruler, overview.first, overview.end, width_px)
     if overview.series.joined:
         drawing.say(f"“other”: {overview.series.joined:,} more")
-    if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
+    if capacity_bytes and capacity_bytes <= top:
         drawing.capacity(capacity_bytes, unit)
     return drawing.done(hovermode=False)
 
@@ -84,13 +88,13 @@ def _role_of(key: str, name: str) -> str:
 def areas(
     drawing: Drawing,
     overview: Overview,
-    x: np.ndarray[Any, Any],
+    x: FloatArray,
     unit: Unit,
     *,
     role_of: Callable[[str, str], str],
     when: str,
 ) -> None:
-    """Draw each series, stacked over ``x``.
+    """Draw each series, stacked over ``x``: the moments, and the end of the window where the last values last until there.
 
     role_of  of a series, by its key and its name
     when     of which moment its highest bytes are, in words
@@ -98,7 +102,7 @@ def areas(
     for at, (name, key) in enumerate(zip(overview.series.names, overview.series.keys, strict=True)):
         drawing.trace(
             x,
-            overview.held_bytes[at].astype(np.float64),
+            _with_end(overview.held_bytes[at], x),
             role=role_of(key, name),
             label=label_of(overview.series, at),
             unit=unit,
@@ -110,6 +114,11 @@ def areas(
             shown={"colour": key},
             meaning=f"{name}: {amount(int(overview.series.peak_bytes[at]))} {when}",
         )
+
+
+def _with_end(values: IntArray, x: FloatArray) -> FloatArray:
+    """Repeat the last value for the end of the window, where ``x`` has it."""
+    return np.append(values, values[-1:]).astype(np.float64)[: len(x)]
 
 
 def label_of(series: Series, at: int) -> str:
