@@ -12,7 +12,7 @@ from waiting import eventually
 
 WIDTHS = (1440, 400)
 
-# Texts that lie on one another.
+# Texts that lie on one another, or below the border of a button.
 OVERLAPS = """() => {
   const boxes = [];
   for (const element of document.querySelectorAll("main *")) {
@@ -41,6 +41,16 @@ OVERLAPS = """() => {
     const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
     if (wide > 3 && high > 5) poor.push(`${first.textContent.slice(0, 20)} / ${second.textContent.slice(0, 20)}`);
   }));
+  for (const button of document.querySelectorAll("main :is(button, .button)")) {
+    if (!button.checkVisibility() || button.closest("svg, .scroll, vs-chart, .compare-bar")) continue;
+    const a = button.getBoundingClientRect();
+    for (const [b, element] of boxes) {
+      if (button.contains(element) || element.contains(button)) continue;
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 3 && high > 2) poor.push(`${element.textContent.slice(0, 20)} below ${button.textContent.slice(0, 20)}`);
+    }
+  }
   return poor;
 }"""
 
