@@ -51,6 +51,7 @@ _STYLE = f"""@font-face {{ font-family: Blocks; src: url(data:font/ttf;base64,{b
 [data-figure=fragmentation] .plot {{ visibility: hidden }}"""
 
 _STILL = """async () => {
+  await new Promise(requestAnimationFrame);  // a new theme is announced in a frame, on a busy machine up to 0.6 s later
   const { isWaiting } = await import("vramscope/charts/schedule.js");
   const isOnScreen = ({ top, bottom }) => top < innerHeight && bottom > 0;  // others are not drawn
   const charts = [...document.querySelectorAll("vs-chart")].filter(
