@@ -429,6 +429,11 @@ def test_chart_names_do_not_overlap() -> None:
     assert len(set(beside([(1.0, 5.0, 12), (1.02, 5.1, 12)]))) == 2
     alone, beneath = beside([(1.0, 5.0, 12)]), beside([(1.0, 5.0, 12), (1.0, 5.4, 0)])
     assert alone[0] == "top center" != beneath[0]
+    repeats = beside([(1.0 + 0.001 * seed, 5.0, 24) for seed in range(12)])
+    assert repeats[0], "one of a cluster has its name"
+    assert repeats.count("") >= 8, "names that would be covered are left out: hovering shows them"
+    far = beside([(float(run), 5.0, 5) for run in range(1, 6)])
+    assert all(far), "apart from each other all have names"
     assert beside([]) == []
 
 

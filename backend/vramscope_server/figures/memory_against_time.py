@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import plotly.graph_objects as go
@@ -71,8 +72,8 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             unit=unit,
             kind="marker",
             mode="markers+text",
-            text=[escaped(_short(name)) if position in where else ""],
-            textposition=where.get(position, "top center"),
+            text=[escaped(_short(name)) if where.get(position) else ""],
+            textposition=where.get(position) or "top center",
             cliponaxis=False,
             shown=shown_of(position, windows[position].run["run_id"]),
             marker={"size": 13 if position <= COLOURS else 9, "symbol": "diamond" if position == 0 else "circle"},
@@ -115,12 +116,17 @@ _PLACES = {
 }
 _LETTER, _LINE = 0.014, 0.07
 """Width of a letter and height of a line, as shares of the chart."""
+_MARGIN: Final = 0.06
+"""Width of the margin with the numbers of the axis, into which a label may reach."""
+_COVERED: Final = 0.05
+"""Maximum share of a label that points, other labels and the edge of the chart may cover."""
 
 
 def beside(points: Sequence[tuple[float, float, int]]) -> list[str]:
     """Place the label of each (x, y, letters) where it covers least of the points and earlier labels.
 
-    Without letters a point has no name, and is only in the way.
+    Without letters a point has no name, and is only in the way. Empty where no place leaves a label readable: the point shows
+    its name on hover.
     """
     if not points:
         return []
@@ -131,15 +137,18 @@ def beside(points: Sequence[tuple[float, float, int]]) -> list[str]:
     chosen = []
     for a, b, wide in zip(x, y, letters * _LETTER, strict=True):
         if not wide:
-            chosen.append("top center")
+            chosen.append("")
             continue
         costs = {}
         for place, (left, up) in _PLACES.items():
             start, low_y = a + left * wide, b + up * _LINE + 0.02
             box = (start, low_y, start + wide, low_y + _LINE)
-            outside = max(0.0, -start) + max(0.0, start + wide - 1.0)
+            outside = max(0.0, -_MARGIN - start) + max(0.0, start + wide - 1.0)
             costs[place] = (sum(_overlap(box, other) for other in boxes) + outside * _LINE, box)
         place = min(costs, key=lambda one: costs[one][0])
+        if costs[place][0] > _COVERED * wide * _LINE:
+            chosen.append("")
+            continue
         boxes.append(costs[place][1])
         chosen.append(place)
     return chosen
