@@ -1,5 +1,6 @@
 /** Applies the colours of the theme and the ranges of the view to a figure. The figure's data stay unchanged. */
 
+import { count } from "vramscope/format.js";
 import { hiddenRoles } from "vramscope/charts/roles.js";
 import { scaleOf } from "vramscope/charts/scale.js";
 import { clockTicks, closeRange, logRange, logTicks, smoothed, bandOutlines, timeTicks } from "vramscope/series.js";
@@ -8,6 +9,7 @@ import { rgba } from "vramscope/theme.js";
 /** Below this width, labels beside points would overlap. Hovering and the legend show them instead. */
 const NARROW = 440;
 const LETTER_PX = 5.8; // width of a letter at a font size of 11 pixels
+const DIGIT_PX = 7; // width of a digit at a font size of 12 pixels
 const COARSE = matchMedia("(pointer: coarse)");
 
 /** Layout to draw with. */
@@ -32,6 +34,7 @@ export function themedLayout(chart, colors) {
   for (const key of Object.keys(source)) {
     if (/^[xy]axis\d*$/.test(key)) layout[key] = themedAxis(chart, key, source[key], kind, from, to, colors);
   }
+  if (kind === "series") layout.margin = { ...source.margin, r: rightMargin(chart, layout.xaxis, to) };
   layout.shapes = (source.shapes ?? []).map((shape) => ({
     ...shape,
     line: { ...(shape.line ?? {}), color: colors.role(shape.name ?? "capacity") },
@@ -42,6 +45,12 @@ export function themedLayout(chart, colors) {
     font: { ...(note.font ?? {}), color: colors.muted },
   }));
   return layout;
+}
+
+/** Right margin in which half of the longest label fits, at the end of the axis. The same while the last label moves. */
+function rightMargin(chart, { ticktext: texts }, to) {
+  const longest = Math.max(...(texts ?? [count(Math.floor(to))]).map((text) => text.length), 0);
+  return Math.max(chart.figure.layout.margin?.r ?? 0, Math.ceil((longest * DIGIT_PX) / 2));
 }
 
 function themedAxis(chart, key, source, kind, from, to, colors) {

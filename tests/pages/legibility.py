@@ -63,6 +63,15 @@ TITLES = """() => [...document.querySelectorAll("vs-chart")].filter((chart) => c
     .map(([other]) => `${one.textContent} / ${other.textContent}`));
 })"""
 
+# Labels of axes that reach beyond their chart.
+CUT_OFF = """() => [...document.querySelectorAll("vs-chart .plot")].filter((plot) => plot.checkVisibility()).flatMap((plot) => {
+  const { left, right } = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll(".xaxislayer-above text, .xaxislayer-below text")]
+    .map((label) => [label.textContent, label.getBoundingClientRect()])
+    .filter(([, box]) => box.width && (box.left < left - 1 || box.right > right + 1))
+    .map(([text]) => text);
+})"""
+
 RULES = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
 """Options of axe-core: in dark only the rules about colours, for the elements are the same."""
 
@@ -87,6 +96,7 @@ def assert_legible(page: Any) -> None:
         eventually(
             lambda: page.evaluate(TITLES) == [], what=f"titles of axes that do not overlap: {page.evaluate(TITLES)}"
         )
+        eventually(lambda: page.evaluate(CUT_OFF) == [], what=f"labels in whole: {page.evaluate(CUT_OFF)}")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             found = Axe().run(page, options={"resultTypes": ["violations"], **RULES[scheme]})

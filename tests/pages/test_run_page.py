@@ -414,6 +414,15 @@ def test_findings_stand_above_the_numbers_with_their_line(page: Any, server: Any
     page.get_by_text("Not reported. VRAMSCOPE_TECHNIQUES=0 turns").wait_for()
 
 
+def test_the_last_label_of_an_hour_is_shown_in_whole(page: Any, server: Any) -> None:
+    rank = sender.Rank(server.url, sender.Training(name="one hour", step_seconds=66.6), start=time.time() - 3700)
+    rank.history(60, interval=10)
+    rank.finish()
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    assert "1:00:00" in drawn(page, "stack").locator(".xtick text").all_text_contents()
+    assert_legible(page)
+
+
 def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     memory = drawn(page, "host")

@@ -114,8 +114,9 @@ class Drawing:
             zeroline=False,
             ticks="outside",
             ticklen=4,
+            separatethousands=True,
         )
-        self.figure.update_yaxes(zeroline=False, automargin=False, nticks=6)
+        self.figure.update_yaxes(zeroline=False, automargin=False, nticks=6, separatethousands=True)
 
     @classmethod
     def over(cls, window: RunWindow) -> Drawing:
