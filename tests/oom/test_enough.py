@@ -18,8 +18,9 @@ from vramscope.protocol.oom_record import OTHER_MODELS, ModuleBytes, OomRecord
 from vramscope_server.analysis.oom.remedies import defragment
 from vramscope_server.analysis.oom.remedies.defragment import EXPANDABLE
 from vramscope_server.analysis.oom.remedies.remedy import RemedyContext
+from vramscope_server.analysis.oom.saving import saving_words
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 BACKWARD = Facts(
     asked_bytes=158 * MIB, total_bytes=2000 * MIB, free_bytes=32 * MIB, reserved_bytes=1490 * MIB, used_bytes=1340 * MIB,
     parameters_bytes=32 * MIB, gradients_bytes=0, optimizer_bytes=0, buffers_bytes=0, trainable_bytes=32 * MIB,
@@ -117,3 +118,21 @@ def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | Non
         context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs, found=replays: found, [])  # type: ignore[misc, arg-type]
         [remedy] = defragment.remedies_for(context)
         assert remedy.enough is enough
+
+
+@pytest.mark.parametrize(
+    ("saves", "enough", "card", "need", "words"),
+    [
+        (3 * GIB, True, None, 33 * GIB, "3.00 GiB"),
+        (None, True, None, 33 * GIB, "at least 2.00 GiB"),
+        (None, True, None, 31 * GIB, "unknown"),
+        (None, True, None, None, "unknown"),
+        (None, None, None, 33 * GIB, "unknown"),
+        (11 * GIB, True, 43 * GIB, 33 * GIB, "11.0 GiB more"),
+    ],
+)
+def test_a_remedy_that_is_enough_saves_at_least_the_excess(
+    saves: int | None, enough: bool | None, card: int | None, need: int | None, words: str
+) -> None:
+    error = {"needed_least_bytes": need, "room_bytes": 31 * GIB}
+    assert saving_words({"saves_bytes": saves, "enough": enough, "card_bytes": card}, error) == words

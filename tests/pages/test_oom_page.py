@@ -135,6 +135,9 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert "Requested 4.00 GiB" in verdict.inner_text()
     sure = page.locator(".oom-remedies tr[data-enough=true]")
     assert "2 micro-batches instead" in sure.first.inner_text()
+    assert sure.first.locator(".saves").inner_text() == "at least 2.00 GiB", "enough, so no less than 33 of 31"
+    larger = page.locator(".oom-remedies tr", has_text="a device with at least")
+    assert larger.locator(".saves").inner_text().endswith(" GiB more"), "a larger device saves nothing"
     code = page.locator(".oom-remedies .remedy-code").first
     code.locator("summary").click()
     assert "zip(inputs.chunk(2), targets.chunk(2))" in code.locator("pre").inner_text()

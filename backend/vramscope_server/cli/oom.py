@@ -20,6 +20,7 @@ from vramscope.oom_diagnosis.message_kinds import KINDS
 from vramscope.oom_diagnosis.parse_message import MAX_CHARACTERS, parse_parts
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.analysis.oom.error_text import numbers_of
+from vramscope_server.analysis.oom.saving import saving_words
 from vramscope_server.answers.oom import OomExplained, OomList, OomRank
 from vramscope_server.answers.oom_record import CounterRow, Culprit
 from vramscope_server.answers.other_processes import OtherProcessAtError
@@ -112,7 +113,7 @@ def show(server: str, as_json: bool, run: str) -> None:
         rows: list[list[str | Text]] = [
             [
                 plain(row["what"]),
-                amount(row["saves_bytes"], ABSENT),
+                saving_words(row, error, ABSENT),
                 Text(ENOUGH[row["enough"]], style="bold green" if row["enough"] else "default"),
                 plain(row["cost"]),
                 f"{row['source']}: {plain(row['source_words'])}",

@@ -12,6 +12,7 @@ from typing import Final
 from vramscope.protocol.gpu_backend import software
 from vramscope.protocol.other_process import name_words
 from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.analysis.oom.saving import saving_words
 from vramscope_server.answers.oom import OomExplained
 from vramscope_server.answers.other_processes import OtherProcessAtError
 from vramscope_server.cli.format import plain
@@ -87,7 +88,7 @@ def _lines(error: OomExplained, torch: str | None, hip: str | None) -> Iterator[
         yield "**Remedies**"
         yield ""
         remedies = [
-            (_text(row["what"]), amount(row["saves_bytes"], "unknown"), ENOUGH[row["enough"]], _text(row["cost"]))
+            (_text(row["what"]), saving_words(row, error), ENOUGH[row["enough"]], _text(row["cost"]))
             for row in error["remedies"][:MOST_ROWS]
         ]
         yield from _table(("change", "saves", "enough", "cost"), remedies)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from vramscope_server.analysis.number_format import amount, count, duration
+from vramscope_server.analysis.oom.saving import saving_words
 from vramscope_server.figures.html_file import drawn, escaped, html_file, table
 
 ENOUGH: Final = {True: "enough", False: "not enough", None: "may be enough"}
@@ -31,7 +32,7 @@ def report(error: Mapping[str, Any], figure: go.Figure) -> str:
             [
                 (
                     row["what"],
-                    amount(row["saves_bytes"]),
+                    saving_words(row, error),
                     ENOUGH[row["enough"]],
                     row["cost"],
                     f"{row['source']}: {row['source_words']}",

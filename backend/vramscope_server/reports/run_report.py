@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from vramscope_server.analysis.number_format import amount, count, percent
+from vramscope_server.analysis.oom.saving import saving_words
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
@@ -54,7 +55,7 @@ def _errors(source: AnswerSource, detail: RunInFull, errors: OomList, most_secon
         return
     error = explained_error(source, errors["fatal"], most_seconds)
     survived = "<p>The run survived it.</p>" if error["survived"] else ""
-    rows = [(one["what"], amount(one["saves_bytes"]), one["cost"]) for one in error["remedies"]]
+    rows = [(one["what"], saving_words(one, error), one["cost"]) for one in error["remedies"]]
     yield section(
         "Out of memory",
         f"<p class=say>{escaped(error['sentence'])}</p>{survived}",
