@@ -33,20 +33,26 @@ export function leakDetail(leak, { several, replay, run }) {
             leak.peak_effect,
           ),
         isOnGpu(leak, replay) && replayed(replay, run, leak.kind),
-        h("h3", {}, "Retained by"),
+        h("h3", {}, "Chain of references"),
         chain(leak),
       ),
       h(
         "div",
         { class: "pad" },
-        h("h3", {}, "Retained"),
+        h("h3", {}, "Measured"),
         h(
           "dl",
           { class: "facts" },
           fact("retained", [
             leak.emptied_after !== null && "at most ",
             bytes(leak.held_bytes),
-            h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder only`),
+            h(
+              "span",
+              { class: "muted" },
+              leak.exclusive_bytes === leak.held_bytes
+                ? " by this holder only"
+                : ` · ${bytes(leak.exclusive_bytes)} by this holder only`,
+            ),
           ]),
           leak.node_bytes > 0 &&
             fact("autograd nodes", [
@@ -106,14 +112,12 @@ const sentence = (text) => (/^[a-z]+ /.test(text) ? `${text[0].toUpperCase()}${t
 
 /** Retained bytes, and effect on the peak. The two differ. */
 function effectWords(leak) {
-  const retained = h("strong", {}, bytes(leak.held_bytes));
-  if (leak.on_host) return [retained, " of host memory. Device memory is not affected."];
-  if (!isKnown(leak.peak_effect_bytes)) return [retained, " retained. Effect on the peak: ", known("unknown"), "."];
-  if (leak.peak_effect_bytes === 0) return [retained, " retained. Freeing it does not lower the peak."];
+  if (leak.on_host) return "It is host memory. Device memory is not affected.";
+  if (!isKnown(leak.peak_effect_bytes)) return ["Effect on the peak: ", known("unknown"), "."];
+  if (leak.peak_effect_bytes === 0) return "Freeing it does not lower the peak.";
   const when = OVERLAPS.has(leak.kind) ? " at the end of its step" : "";
   return [
-    retained,
-    ` retained. Freeing it${when} lowers the peak by `,
+    `Freeing it${when} lowers the peak by `,
     h("strong", {}, bytes(leak.peak_effect_bytes)),
     ".",
   ];

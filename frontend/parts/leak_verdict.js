@@ -1,4 +1,4 @@
-/** Verdict on a run's leaks, and its key figures. Retained bytes and the effect of a fix are separate figures. */
+/** Verdict on a run's leaks, and its key figures. */
 
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, duration, graphs, isKnown, perStep, stepCount, UNKNOWN } from "vramscope/format.js";
@@ -59,14 +59,13 @@ export function omissions(scans) {
 /** Scans without the reports that none was needed: those have no tensors. */
 export const scansThatRan = (scans) => scans.filter((scan) => scan.tensors !== 0);
 
-/** Key figures. Takes the answer of `/leaks`. */
+/** Key figures, beside the verdict's: the effect of the worst leak's fix is in its sentence. Takes the answer of `/leaks`. */
 export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_alive: alive, floor, state }) {
   const ran = scansThatRan(scans);
   const scanned = ran.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host && !isNote(leak));
   const rises = Boolean(floor?.growing);
   const none = scanned && !rises ? "nothing" : UNKNOWN;
-  const worst = leaks[0];
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
@@ -83,13 +82,6 @@ export function figures({ leaks: listed, scans, leaked_bytes: retained, graphs_a
             : listed.length
               ? "on the device"
               : "from earlier steps",
-    ),
-    cell(
-      "saved",
-      "Fix lowers the peak by",
-      worst ? bytes(worst.peak_effect_bytes) : none,
-      worst ? `fix of ${worst.name}` : "",
-      worst?.peak_effect,
     ),
     cell(
       "graphs",

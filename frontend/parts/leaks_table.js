@@ -25,7 +25,7 @@ const iterations = (per) => (per === "batch" ? "batches" : `${per}s`);
 export const ageOf = (leak) =>
   leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${iterations(leak.per)}`;
 
-/** Class, head, content of a cell, and whether the column is for runs of several ranks only. */
+/** Class, head, content of a cell, and for which leaks the column is shown (null: always). */
 const COLUMNS = [
   ["holder", "Holder", (leak) => leak.name],
   [
@@ -33,14 +33,23 @@ const COLUMNS = [
     "What",
     (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)],
   ],
-  ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
+  [
+    "where",
+    "Where",
+    (leak) => (placeOf(leak) ? h("code", { title: leak.file }, placeOf(leak)) : known("unknown", { short: true })),
+  ],
   ["number many", "Count", (leak) => count(leak.count)],
   ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
   ["number held", "Retained", (leak) => bytes(leak.held_bytes)],
-  ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
+  [
+    "number exclusive",
+    "Exclusive",
+    (leak) => bytes(leak.exclusive_bytes),
+    (leaks) => leaks.some((leak) => leak.exclusive_bytes !== leak.held_bytes),
+  ],
   ["number growth", "Growth", growthOf],
   ["number saved", "Peak effect", (leak) => sized(leak.peak_effect_bytes, { short: true })],
-  ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
+  ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), (leaks, several) => several],
 ];
 
 /** List of ranks, with ranges: 0–3, 7. */
@@ -66,7 +75,7 @@ function growthOf(leak) {
 
 /** Table of leaks of a run. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. */
 export function leaksTable(leaks, { run, chosen, several, onChoose }) {
-  const columns = COLUMNS.filter(([, , , onlySeveral]) => several || !onlySeveral);
+  const columns = COLUMNS.filter(([, , , isShown]) => !isShown || isShown(leaks, several));
   const row = (leak) =>
     h(
       "tr",
