@@ -67,7 +67,7 @@ function oomFigures(end, times) {
       "oom-asked",
       times > 1 ? "Last failed request" : "Failed request",
       bytes(end.asked_bytes),
-      `event ${count(end.event + 1)}`,
+      `event ${count(end.event)}`,
     ),
     cell("oom-reserved", "Reserved", bytes(end.reserved_bytes), "after cached memory was released"),
     cell("oom-requested", "Requested", bytes(end.requested_bytes), `plus ${bytes(end.rounding_bytes)} rounding`),
@@ -160,7 +160,7 @@ export function momentBar(moments, { onEvent, onPlay }) {
       const place =
         event < 0
           ? "the start"
-          : `event ${count(event + 1)} of ${count(moments.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
+          : `event ${count(event)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
       setText(words, place);
       slider.setAttribute("aria-valuetext", place);
       setText(play, playing ? "Stop" : "Play");

@@ -247,7 +247,7 @@ function fits(row, onEvent) {
             onclick: () => onEvent(event),
             title: "show this event of the recording",
           },
-          `at event ${count(event + 1)}`,
+          `at event ${count(event)}`,
         ),
       ]
     : words;
