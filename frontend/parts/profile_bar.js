@@ -117,7 +117,7 @@ export function nothingProfiled(run, profiles) {
     h("p", {}, withCode(words)),
     !coming && [
       h("p", { class: "or" }, "A script profiles its next two steps with:"),
-      h("div", { class: "narrow" }, snippet("session = agent.attach()\nsession.profile()")),
+      h("div", { class: "narrow" }, snippet("from vramscope import agent\nsession = agent.attach()\nsession.profile()")),
     ],
   );
 }
