@@ -29,11 +29,10 @@ export class AdviceCard {
   constructor() {
     this.body = h("div", { class: "pad" });
     this.verdict = h("section", { class: "banner verdict quiet peak-verdict", "data-verdict": true });
-    this.peakText = h("span", { class: "muted" });
     this.element = h(
       "section",
       { class: "card advice-card", "aria-label": "How to lower the peak", "aria-live": "polite" },
-      h("header", {}, h("h2", {}, "How to lower the peak"), h("span", { class: "spring" }), this.peakText),
+      h("header", {}, h("h2", {}, "How to lower the peak")),
       this.body,
     );
   }
@@ -43,7 +42,6 @@ export class AdviceCard {
     this.recording = recording;
     this.request?.abort(); // a browser has six connections, and this answer may take long
     const request = (this.request = new AbortController());
-    fill(this.peakText);
     fill(this.body, h("p", { class: "muted" }, "computing…"));
     this.verdict.hidden = false; // an earlier recording may have failed
     fill(this.verdict, h("span", { class: "muted" }, "computing what the peak is made of…"));
@@ -65,7 +63,6 @@ export class AdviceCard {
   }
 
   draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
-    fill(this.peakText, `peak: ${moment}`);
     this.verdict.hidden = total === 0;
     fill(
       this.verdict,
@@ -138,9 +135,9 @@ const inWords = (categories, total) =>
     .map(({ category, bytes: size }, at) => `${percent(size / total)} ${at ? "" : "is "}${categoryName(category)}`)
     .join(", ");
 
-/** Peak by category, in words. */
+/** Peak by category, in words. Null where all is unknown: a note says so. */
 function composition(categories, total) {
-  if (!categories.length) return null;
+  if (categories.every(({ category }) => categoryName(category) === "unknown")) return null;
   return h(
     "p",
     { class: "composition", "data-composition": true },

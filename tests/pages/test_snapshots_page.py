@@ -126,6 +126,8 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.get_by_text("Export the window").click()
     assert page.get_by_role("link", name="Parquet").get_attribute("href").endswith("format=parquet")
     page.get_by_text("Export the window").click()
+    page.locator(".advice-card [data-unknown]").wait_for(timeout=COMPILED_MS)
+    assert page.locator("[data-composition]").count() == 0, "that all is unknown is said once"
     timeline = drawn(page, "timeline")
     timeline.get_by_role("button", name="Table").click()
     rows = timeline.locator(".chart-table tbody tr")
