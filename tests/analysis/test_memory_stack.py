@@ -229,6 +229,16 @@ def test_unreported_memory_is_unknown_and_not_zero(unknown: tuple[str, ...], rol
     assert words in said
 
 
+def test_steps_with_some_unknown_categories_do_not_count_as_known() -> None:
+    """As of a batch of another shape: its weights are known, its activations are drawn as unknown."""
+    steps, samples = a_training(10)
+    for name in ("activations", "other", "gradients"):
+        steps[f"peak_{name}_bytes"][7:9] = np.nan
+    figure = memory_stack.draw(a_window(steps, samples))
+    said = [note.text for note in figure.layout.annotations if note.name == "statement"]
+    assert "all categories known in 8 of 10 steps, or groups of steps" in said
+
+
 def test_legend_numbers_are_the_same_at_every_width() -> None:
     training = a_training(700)
     wide, narrow = (memory_stack.draw(a_window(*training, points=points)) for points in (4000, 30))

@@ -158,13 +158,14 @@ def _resets(drawing: Drawing, rows: StackRows, window: RunWindow, unit: Any) -> 
 def _statements(drawing: Drawing, rows: StackRows, sizes: Mapping[str, FloatArray], window: RunWindow) -> None:
     """Note what is unknown."""
     done = rows.finished
-    split = known_rows(sizes["unsplit"][done], rows.allocated[done])
+    unsplit, allocated = sizes["unsplit"][done], rows.allocated[done]
+    complete = int((np.isfinite(allocated) & ~(unsplit > 0)).sum())
     if not done.any():
         drawing.say("no finished step: categories unknown")
-    elif split == 0:
+    elif not (np.isfinite(allocated) & ~(unsplit >= allocated)).any():
         drawing.unknown("categories at the peak")
-    elif split < done.sum():
-        drawing.say(f"categories known in {split:,} of {int(done.sum()):,} steps, or groups of steps")
+    elif complete < done.sum():
+        drawing.say(f"all categories known in {complete:,} of {int(done.sum()):,} steps, or groups of steps")
     if not known(rows.reserved):
         drawing.unknown("reserved")
     read = int(np.isfinite(sizes["unusable"]).sum())
@@ -179,8 +180,3 @@ def _statements(drawing: Drawing, rows: StackRows, sizes: Mapping[str, FloatArra
         drawing.unknown(words)
     elif not known(sizes["context"]):
         drawing.say("unknown: the share of this process outside PyTorch")
-
-
-def known_rows(unsplit: FloatArray, allocated: FloatArray) -> int:
-    """Return the number of rows with a breakdown."""
-    return int((np.isfinite(allocated) & ~(unsplit >= allocated)).sum())
