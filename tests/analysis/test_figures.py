@@ -27,7 +27,8 @@ from vramscope_server.analysis.timeline.axis_spans import AxisSpans
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
 from vramscope_server.figures import fragmentation, reserved_parts, timeline
-from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
+from vramscope_server.figures.drawing import Drawing, byte_unit, escaped, samples_of
+from vramscope_server.figures.html_file import drawn
 from vramscope_server.figures.loss_axis import spans_decades
 from vramscope_server.figures.memory_against_time import beside, pareto_front
 from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES, Figure
@@ -475,3 +476,39 @@ def test_benchmarks_ask_for_figures_that_exist(name: str) -> None:
     assigned = re.search(r"^FIGURES = (\(.*\))$", text, re.MULTILINE)
     assert assigned is not None
     assert set(ast.literal_eval(assigned[1])) <= set(RUN_FIGURES)
+
+
+def test_a_figure_in_a_file_has_its_notes_above_and_the_colours_of_the_pages() -> None:
+    """Notes would lie on the curves, and in turn two areas of one stack would get one colour."""
+    window = a_window()
+    figure = RUN_FIGURES["stack"].draw(window)
+    notes = [note.text for note in figure.layout.annotations if note.name == "statement"]
+    for form in (figure, json.loads(figure.to_json())):
+        text = drawn(form, 400)
+        before, _, inside = text.partition("<div data-figure>")
+        drawing = json.loads(inside.split("application/json>", 1)[1].split("</script>")[0])
+        assert [note.get("name") for note in drawing["layout"].get("annotations", [])] == [
+            note.name for note in figure.layout.annotations if note.name != "statement"
+        ]
+        assert all(note in before for note in notes)
+        areas = [one for one in drawing["data"] if one["meta"]["kind"] == "area" and one.get("visible", True)]
+        assert len({one["fillcolor"] for one in areas}) == len({one["meta"]["role"] for one in areas}) > 5
+        assert all(text.count(f"</i>{one['name']}</li>") == 1 for one in areas)
+        assert not drawing["layout"]["showlegend"]
+
+
+@pytest.mark.parametrize(("capacity", "shown"), [(80 * GIB, False), (40 * GIB, True)])
+def test_a_file_leaves_out_a_capacity_far_above_the_data(capacity: float, shown: bool) -> None:
+    drawing = Drawing("step")
+    gib = byte_unit(GIB)
+    values: FloatArray = np.array([10.0, 15.0]) * GIB
+    for role in ("parameters", "activations"):
+        drawing.trace(np.array([1.0, 2.0]), values, role=role, label=role, unit=gib, kind="area", stackgroup="held")
+    drawing.capacity(capacity, gib)
+    assert ("capacity 40.0 GiB" in drawn(drawing.done(), 400)) is shown, "the stack reaches 30 GiB"
+
+
+def test_a_figure_without_data_is_its_note_in_a_file() -> None:
+    drawing = Drawing("step")
+    drawing.say("nothing recorded <yet>")
+    assert drawn(drawing.done(), 400) == "<p class=muted>nothing recorded &lt;yet&gt;</p>"

@@ -9,20 +9,29 @@ import base64
 import functools
 import gzip
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
+import numpy as np
 import plotly.graph_objects as go
 
+from vramscope_server.analysis.array_types import FloatArray
+
 _STYLE: Final = (
-    ":root{color-scheme:light dark}"
+    ":root{color-scheme:light dark;--soft:#555}@media(prefers-color-scheme:dark){:root{--soft:#aaa}}"
     "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}"
     "h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.05rem;margin-top:2rem}"
     "table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #8884;"
-    "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:6.5rem}td:not(:last-child){min-width:3.5rem}pre{white-space:pre-wrap;overflow-wrap:anywhere}.say{font-size:1.1rem}.muted{opacity:.7}"
-    ".wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}"
+    "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:7rem}td:not(:last-child){min-width:3.5rem}"
+    "pre{white-space:pre-wrap;overflow-wrap:anywhere}.say{font-size:1.1rem}.muted{color:var(--soft)}"
+    ".wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:last-child{white-space:normal;min-width:15rem}"
+    ".legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;padding:0;margin:.2rem 0 0;list-style:none;font-size:.85rem}"
+    ".legend i{display:inline-block;width:1em;height:.7em;margin-right:.5em;border:2px solid}"
+    ".legend i.line{height:0;border-width:2px 0 0}"
+    ":is(.xtick,.ytick,.y2tick,.g-xtitle,.g-ytitle,.g-y2title,.annotation,.shape-label,.textpoint) text"
+    "{fill:var(--soft)!important}"
 )
 _DRAW: Final = """
 (async () => {
@@ -40,13 +49,21 @@ _DRAW: Final = """
 """
 _COLOURS: Final = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#997700", "#004488", "#ee99aa",
+    "#44aa99", "#882255",
 )  # fmt: skip
-"""Colour-blind safe colours: Paul Tol's bright scheme, and three of his others."""
+"""Colour-blind safe colours: Paul Tol's bright scheme, and five of his others."""
 _GRID: Final = "#88888844"
 _FIXED: Final = {
-    "reserved": "#888888", "out-of-memory": "#c0392b", "unknown": "#999999", "other": "#777777",
+    "reserved": "#888888", "total": "#888888", "out-of-memory": "#c0392b", "unknown": "#999999", "other": "#777777",
     "flame-own": "#cc6633", "flame-library": "#99aabb", "flame-module": "#6699aa", "flame-none": "#aaaaaa",
+    "parameters": "#0072b2", "gradients": "#cc79a7", "optimizer": "#009e73", "buffers": "#f0e442", "activations": "#e69f00",
+    "workspaces": "#8a7a00", "temporaries": "#d55e00", "input": "#56b4e9", "unsplit": "#a3adb8", "unused": "#4b9fd0",
+    "usable": "#a9d3ee", "unusable": "#d55e00", "private": "#7a5aa6", "outside": "#5b6b7c", "context": "#5b6b7c",
+    "others": "#c3ccd6", "unattributed": "#98a4b1", "capacity": "#c0392b", "pareto": "#888888", "trend": "#888888",
 }  # fmt: skip
+"""Colours of roles, as on the pages. Other roles take turns."""
+_LITTLE_USED: Final = 0.5
+"""Below this share of the capacity its line is left out: data beside it would be flat."""
 
 
 def html_file(title: str, parts: Iterable[str]) -> str:
@@ -61,11 +78,20 @@ def html_file(title: str, parts: Iterable[str]) -> str:
 
 
 def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
-    """A figure of the server in colours of its own; ``height`` in pixels."""
+    """A figure of the server in colours of its own, its notes and its legend; ``height`` in pixels."""
     shown = go.Figure(figure)
-    for at, trace in enumerate(shown.data):
+    notes = [note.text for note in shown.layout.annotations if note.name == "statement"]
+    said = f"<p class=muted>{'<br>'.join(notes)}</p>" if notes else ""  # escaped when they were drawn
+    if not shown.data:
+        return said
+    entries: dict[str, str] = {}
+    turn = 0
+    for trace in shown.data:
         meta = trace.meta or {}
-        colour = _FIXED.get(str(meta.get("role")), _COLOURS[at % len(_COLOURS)])
+        role = str(meta.get("role"))
+        if role not in _FIXED:
+            turn += 1
+        colour = _FIXED.get(role, _COLOURS[(turn - 1) % len(_COLOURS)])
         if trace.type == "bar":
             trace.update(marker_color=colour)
         elif meta.get("kind") == "area":
@@ -74,18 +100,53 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
             trace.update(marker_color=colour)
         else:
             trace.update(line_color=colour)
-        trace.update(showlegend=trace.name not in {other.name for other in shown.data[:at]})
+        if trace.name and meta.get("legend") is not False and trace.visible is not False:
+            entries.setdefault(trace.name, _entry(trace, colour))
     shown.update_layout(
         height=height,
         font={"color": "#888888"},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        showlegend=True,
-        legend={"orientation": "h", "y": -0.25},
+        showlegend=False,
     )
+    shown.layout.annotations = [note for note in shown.layout.annotations if note.name != "statement"]
+    capacity = (shown.layout.meta or {}).get("capacity")
+    if capacity and _highest(shown) < _LITTLE_USED * capacity:
+        shown.layout.shapes = [shape for shape in shown.layout.shapes if shape.name != "capacity"]
     shown.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID)
     shown.update_yaxes(gridcolor=_GRID, zerolinecolor=_GRID)
-    return f"<div data-figure></div><script type=application/json>{shown.to_json()}</script>"  # to_json escapes each <
+    drawing = (
+        f"<div data-figure></div><script type=application/json>{shown.to_json()}</script>"  # to_json escapes each <
+    )
+    legend = f"<ul class=legend>{''.join(entries.values())}</ul>" if len(entries) > 1 else ""
+    return f"{said}{drawing}{legend}"
+
+
+def _entry(trace: Any, colour: str) -> str:
+    """Entry of the legend. The name was escaped when it was drawn."""
+    hollow = str(getattr(trace.marker, "symbol", "")).endswith("-open")
+    is_line = trace.type == "scatter" and "lines" in (trace.mode or "lines") and not (trace.fill or trace.stackgroup)
+    fill = "" if hollow or is_line else f";background:{colour}"
+    dashed = ";border-style:dashed" if is_line and trace.line.dash else ""
+    kind = " class=line" if is_line else ""
+    return f"<li><i{kind} style='border-color:{colour}{fill}{dashed}'></i>{trace.name}</li>"
+
+
+def _highest(figure: go.Figure) -> float:
+    """Highest value that is drawn; of stacked areas that of their sum."""
+    curves = [(trace.stackgroup, _numbers(trace.y)) for trace in figure.data if trace.y is not None]
+    stacked = [values for group, values in curves if group]
+    tops = [values.max(initial=0) for _, values in curves]
+    if stacked and len({values.size for values in stacked}) == 1:
+        tops.append(np.sum(stacked, axis=0).max(initial=0))
+    return float(max(tops, default=0.0))
+
+
+def _numbers(values: Any) -> FloatArray:
+    """Values of a trace: numbers, or Plotly's JSON of an array. Unknown ones are 0."""
+    if isinstance(values, Mapping):
+        values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
+    return np.nan_to_num(np.array(values, float))
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

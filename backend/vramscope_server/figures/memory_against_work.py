@@ -66,9 +66,7 @@ def draw(points: Sequence[Point], line_bytes: int | None = None) -> go.Figure:
             f"<extra>{escaped(point.name)}</extra>",
         )
     drawing.y_axis(unit)
-    drawing.figure.update_xaxes(
-        title={"text": "floating-point operations of a step, no change = 1"}, range=[left, right]
-    )
+    drawing.figure.update_xaxes(title={"text": "FLOPs of a step, no change = 1"}, range=[left, right])
     highest = max(float(peaks.max()), line_bytes or 0.0)
     drawing.figure.update_yaxes(
         title={"text": f"peak reserved ({unit.name})"}, range=[0, highest / unit.divisor * 1.15]

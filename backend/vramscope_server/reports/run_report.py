@@ -100,7 +100,10 @@ def _peak(detail: RunInFull) -> Iterator[str]:
 
 
 def _charts(source: AnswerSource, detail: RunInFull) -> Iterator[str]:
+    emulated = any(device["emulated"] for rank in detail["ranks"] for device in rank["devices"])
     for name, title in FIGURES.items():
+        if name == "loss" and emulated:
+            continue  # every computed value is 0
         found: dict[str, Any] = source(f"/runs/{detail['run_id']}/figures/{name}", points=POINTS)
         if any(trace.get("x") is not None or trace.get("y") is not None for trace in found["figure"]["data"]):
             yield section(title, drawn(found["figure"], HEIGHT))

@@ -30,7 +30,8 @@ MEASURE: Final = (
 
 def write(path: Path, found: AttemptsAnswer) -> None:
     """Write the file. Raises OSError."""
-    path.write_text(html_file(headline(found), _parts(found)), encoding="utf-8")
+    title = headline(found)
+    path.write_text(html_file(f"{title[:1].upper()}{title[1:]}", _parts(found)), encoding="utf-8")
 
 
 def _parts(found: AttemptsAnswer) -> Iterator[str]:
