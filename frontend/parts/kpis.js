@@ -6,7 +6,7 @@ import { bytes, categoryName, count, stepCount, isKnown, overhead, percent, seco
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
-import { largestCategory, headroomOf } from "vramscope/parts/run_verdict.js";
+import { headroomOf, largestCategory, peakRank } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "process_rss_bytes"];
 /** Cells of a device. Those of the CPU are "resident", "step", "alerts" and "cost". */
@@ -236,8 +236,8 @@ function peakNote(run) {
   const parts = [];
   if (isKnown(run.sampled_allocated_bytes)) parts.push("lower bound: sampled");
   if (run.lower_bound_steps > 0) parts.push(`lower bound: counters were reset in ${stepCount(run.lower_bound_steps)}`);
-  const rank = run.ranks.find((one) => isKnown(run.peak_allocated_bytes) && one.peak_allocated_bytes === run.peak_allocated_bytes);
-  if (rank && run.world_size > 1) parts.push(`rank ${rank.rank}`);
+  const rank = peakRank(run);
+  if (rank !== null) parts.push(`rank ${rank}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
   const largest = largestCategory(run);

@@ -172,6 +172,12 @@ export function largestCategory({ peak_allocated_bytes: peak, peak_categories: c
   return bytes > 0 && bytes >= rest ? { name, share: bytes / peak } : null;
 }
 
+/** Rank with the run's peak. Null if there is one rank, or none has it. */
+export function peakRank({ ranks, world_size: size, peak_allocated_bytes: peak }) {
+  if (!(size > 1) || !isKnown(peak)) return null;
+  return ranks.find((one) => one.peak_allocated_bytes === peak)?.rank ?? null;
+}
+
 const CATEGORY_CLAUSES = {
   optimizer: "is optimizer state",
   activations: "are activations and temporaries",
@@ -179,8 +185,8 @@ const CATEGORY_CLAUSES = {
 };
 
 /** Sentence about the peak: its place and its largest category. For "other", links to a recorded step. */
-function peakSentence(
-  {
+function peakSentence(run, link) {
+  const {
     peak_allocated_bytes: most,
     peak_step: step,
     peak_phase: phase,
@@ -188,12 +194,17 @@ function peakSentence(
     lower_bound_steps: bounds,
     sampled_allocated_bytes: sampled,
     recordings,
-  },
-  link,
-) {
+  } = run;
   if (!isKnown(most)) return null;
   if (sampled > most) return `The peak is at least ${bytes(sampled)}: a sample of a rank whose peaks are unknown.`;
-  const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
+  const rank = peakRank(run);
+  const where = [
+    rank !== null && `on rank ${rank}`,
+    phase && `in ${phase}`,
+    isKnown(step) && `of step ${count(step)}`,
+  ]
+    .filter(Boolean)
+    .join(" ");
   const largest = largestCategory({ peak_allocated_bytes: most, peak_categories: categories });
   const so = `The peak is ${bounds > 0 || isKnown(sampled) ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
   if (!largest) return `${so}.`;

@@ -90,6 +90,9 @@ def test_the_bars_follow_the_chosen_rank(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
     header = page.locator(".peak-stack header")
     eventually(lambda: header.inner_text().count("rank 0 · step"))
+    highest = re.search(r"rank \d", page.locator("[data-kpi=peak]").inner_text())
+    assert highest, "of several ranks, the peak names its own"
+    assert f", on {highest[0]} in " in page.locator("[data-verdict]").inner_text()
     total = page.locator(".level[data-level=allocated] li").first
     first = page.locator(".level[data-level=allocated]").inner_text()
     page.get_by_label("Rank and device").select_option("3/0")
