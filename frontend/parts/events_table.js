@@ -218,8 +218,8 @@ export class EventsTable {
       this.pages,
       matching > PAGE && [
         to("First", 0, page <= 0),
-        to("Back", page - 1, page <= 0),
-        to("On", page + 1, page >= last),
+        to("Previous", page - 1, page <= 0),
+        to("Next", page + 1, page >= last),
         to("Last", last, page >= last),
       ],
     );

@@ -408,7 +408,7 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
 
     eventually(lambda: rows.count() == 200)
     assert matching() == int(query(page)["to"]) - 20, "of the window alone"
-    page.get_by_role("button", name="On", exact=True).click()
+    page.get_by_role("button", name="Next", exact=True).click()
     eventually(lambda: whole(rows.first.get_by_role("button").inner_text()) == 220)
     assert_legible(page)
     page.get_by_role("button", name="All events").click()
