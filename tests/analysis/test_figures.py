@@ -512,3 +512,10 @@ def test_a_figure_without_data_is_its_note_in_a_file() -> None:
     drawing = Drawing("step")
     drawing.say("nothing recorded <yet>")
     assert drawn(drawing.done(), 400) == "<p class=muted>nothing recorded &lt;yet&gt;</p>"
+
+
+def test_names_of_five_phases_are_not_rotated() -> None:
+    """On a phone rotated names are cut off below the chart."""
+    six, five = (RUN_FIGURES["phases"].draw(a_window(unknown=unknown)) for unknown in ((), ("eval",)))
+    assert [len({one.x[0] for one in figure.data}) for figure in (five, six)] == [5, 6]
+    assert (five.layout.xaxis.tickangle, six.layout.xaxis.tickangle) == (0, None)

@@ -24,9 +24,10 @@ _STYLE: Final = (
     "h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.05rem;margin-top:2rem}"
     "table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #8884;"
-    "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:7rem}td:not(:last-child){min-width:3.5rem}"
+    "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:6.5rem}td:not(:last-child){min-width:3.5rem}"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere}.say{font-size:1.1rem}.muted{color:var(--soft)}"
-    ".wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:last-child{white-space:normal;min-width:15rem}"
+    ".facts td:first-child{white-space:nowrap}.wide{overflow-x:auto}"
+    ".wide td,.wide th{white-space:nowrap}.wide td:last-child{white-space:normal;min-width:15rem}"
     ".legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;padding:0;margin:.2rem 0 0;list-style:none;font-size:.85rem}"
     ".legend i{display:inline-block;width:1em;height:.7em;margin-right:.5em;border:2px solid}"
     ".legend i.line{height:0;border-width:2px 0 0}"
@@ -153,7 +154,8 @@ def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of texts; ``head`` may be empty texts."""
     body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     titles = "".join(f"<th>{escaped(cell)}</th>" for cell in head) if any(head) else ""
-    return f"<table>{f'<tr>{titles}</tr>' if titles else ''}{body or '<tr><td>none</td></tr>'}</table>"
+    kind = "" if titles else " class=facts"
+    return f"<table{kind}>{f'<tr>{titles}</tr>' if titles else ''}{body or '<tr><td>none</td></tr>'}</table>"
 
 
 def wide(inner: str) -> str:

@@ -19,6 +19,8 @@ NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "pea
 LONG: Final = 2.0
 """Factor on the median from which a step is not typical."""
 ORDER = ("data", "forward", "backward", "optimizer", "eval", "other")
+MOST_STRAIGHT: Final = 5
+"""Phases whose names fit side by side on a phone. More are rotated."""
 
 
 def draw(window: RunWindow) -> go.Figure:
@@ -58,6 +60,7 @@ def draw(window: RunWindow) -> go.Figure:
             "type": "category",
             "anchor": "y2" if len(sides) > 1 else "y",
             "ticks": "",
+            **({"tickangle": 0} if len(seen) <= MOST_STRAIGHT else {}),
         },
         yaxis_title={"text": f"time ({seconds.name})"},
     )
