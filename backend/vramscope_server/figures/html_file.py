@@ -147,7 +147,8 @@ def _numbers(values: Any) -> FloatArray:
     """Values of a trace: numbers, or Plotly's JSON of an array. Unknown ones are 0."""
     if isinstance(values, Mapping):
         values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
-    return np.nan_to_num(np.array(values, float))
+    known: FloatArray = np.nan_to_num(np.array(values, float))
+    return known
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
