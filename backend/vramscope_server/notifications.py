@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, percent
+from vramscope_server.analysis.peak_bound import peak_bound
 from vramscope_server.answers.runs import RunRow
 from vramscope_server.answers.server import AlertRules
 from vramscope_server.known_messages import KnownMessages
@@ -26,7 +26,6 @@ from vramscope_server.store.database import Database
 from vramscope_server.store.ingest_state import BatchNews
 from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.run_queries import list_runs
-from vramscope_server.store.sampled_peaks import sampled_peaks
 
 log = logging.getLogger("vramscope_server.notifications")
 
@@ -68,11 +67,8 @@ class _Delivery:
             self._settled()
 
 
-def messages_of(row: RunRow, rules: AlertRules, sampled_bytes: int | None = None) -> dict[Kind, Message]:
-    """Messages that the state of a run is worth now, by kind.
-
-    sampled_bytes  highest reserved memory of a sample, where peaks were not measured: the headroom is less than that leaves
-    """
+def messages_of(row: RunRow, rules: AlertRules) -> dict[Kind, Message]:
+    """Messages that the state of a run is worth now, by kind."""
     name, found = row["name"], dict[Kind, Message]()
     ended_by_oom = row["state"] == "failed" and (row["error_type"] or "").endswith("OutOfMemoryError")
     errors = row["out_of_memory"] or 0
@@ -87,33 +83,25 @@ def messages_of(row: RunRow, rules: AlertRules, sampled_bytes: int | None = None
     leaked = row["leaked_bytes"] or 0
     if row["leaks"] and rules["leaks"]["on"] and leaked >= rules["leaks"]["least_bytes"]:
         found["leak"] = Message(f"{name} leaks memory", f"Leaks retain {amount(leaked)}.")
-    capacity, reserved = row["capacity_bytes"], max(row["peak_reserved_bytes"] or 0, sampled_bytes or 0)
-    if rules["headroom"]["on"] and capacity and reserved:
-        left = (capacity - reserved) / capacity
+    capacity, reserved = row["capacity_bytes"], peak_bound(row, "peak_reserved")
+    if rules["headroom"]["on"] and capacity and reserved.bytes:
+        left = (capacity - reserved.bytes) / capacity
         if left < rules["headroom"]["below_fraction"]:
-            most = "" if sampled_bytes is None else "at most "
+            most = "at most " if reserved.is_lower else ""
             title = f"{name} has {most}{percent(max(0.0, left))} of the device left"
-            found["headroom"] = Message(title, _peak(row, sampled_bytes))
+            found["headroom"] = Message(title, _peak(row))
     return found
-
-
-def _sampled(connection: Connection, row: RunRow, rules: AlertRules) -> int | None:
-    """Highest reserved memory of a sample, where a rule needs it and the peaks of a rank were not measured."""
-    if not rules["headroom"]["on"] or not row["capacity_bytes"]:
-        return None
-    return sampled_peaks(connection, row["run_id"]).reserved_bytes
 
 
 def _step(row: RunRow) -> str:
     return UNKNOWN if row["steps"] is None else f"{row['steps']:,}"
 
 
-def _peak(row: RunRow, sampled_bytes: int | None = None) -> str:
-    capacity = amount(row["capacity_bytes"])
-    if sampled_bytes is not None:
-        least = max(row["peak_reserved_bytes"] or 0, sampled_bytes)
-        return f"Peak reserved: at least {amount(least)} of {capacity} (sampled)."
-    return f"Peak reserved: {amount(row['peak_reserved_bytes'])} of {capacity}."
+def _peak(row: RunRow) -> str:
+    reserved, capacity = peak_bound(row, "peak_reserved"), amount(row["capacity_bytes"])
+    if reserved.is_lower:
+        return f"Peak reserved: at least {amount(reserved.bytes)} of {capacity} ({reserved.why})."
+    return f"Peak reserved: {amount(reserved.bytes)} of {capacity}."
 
 
 class Target:
@@ -196,7 +184,7 @@ class Notifier:
             rules = alert_rules(connection)
             rows = list_runs(connection, limit=_OLD_RUNS)[0]
             for row in reversed(rows):  # the newest are kept the longest
-                self._known.add(row["run_id"], *messages_of(row, rules, _sampled(connection, row, rules)))
+                self._known.add(row["run_id"], *messages_of(row, rules))
         for target in self.targets:
             target.start()
         self._thread = threading.Thread(target=self._run, name="vramscope-notifications", daemon=True)
@@ -243,9 +231,8 @@ class Notifier:
     def _send_about(self, row: RunRow) -> None:
         with self._database.reader() as connection:
             rules = alert_rules(connection)
-            sampled = _sampled(connection, row, rules)
         known = self._known.of(row["run_id"])
-        for kind, message in messages_of(row, rules, sampled).items():
+        for kind, message in messages_of(row, rules).items():
             if kind not in known:
                 self.send(row["run_id"], kind, message, f"/runs/{row['run_id']}")
                 self._known.add(row["run_id"], kind)

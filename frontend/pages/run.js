@@ -8,6 +8,7 @@ import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { Baseline } from "vramscope/parts/baseline.js";
 import { BeforeFailure } from "vramscope/parts/before_failure.js";
 import { NextChange } from "vramscope/parts/next_change.js";
+import { peakOf } from "vramscope/parts/peak_bound.js";
 import { PeakStack } from "vramscope/parts/peak_stack.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
@@ -339,7 +340,7 @@ class MemoryPage extends RunPage {
     this.showCharts();
     const drawn = this.put(
       "head",
-      [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes],
+      [headOf(run), base?.run_id, base && peakOf(base), peakOf(run)],
       () =>
         headline(run, {
           onNote: () => this.editNote(),

@@ -4,6 +4,7 @@ import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { arrangeChildren, download, fill, h } from "vramscope/dom.js";
 import { ago, count } from "vramscope/format.js";
+import { peakOf } from "vramscope/parts/peak_bound.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import { addressNote, anything, oneOf } from "vramscope/parts/address.js";
@@ -256,15 +257,15 @@ class RunsPage {
 
   draw(row) {
     const entry = this.rows.get(row.run_id);
-    const base = this.baselines.get(row.project)?.peak_allocated_bytes ?? null;
-    const text = JSON.stringify([row, base, this.view.ceiling, [...this.view.shown]]);
+    const base = this.baselines.get(row.project);
+    const text = JSON.stringify([row, base && peakOf(base), this.view.ceiling, [...this.view.shown]]);
     entry.row = row;
     if (entry.text === text || entry.element?.querySelector(".tag-field")) return; // a field that is open stays
     entry.text = text;
     const focus = focusWithin(entry.element);
     const element = runRow(row, {
       view: this.view,
-      base: this.baselines.get(row.project),
+      base,
       chosen: this.selection.chosen.has(row.run_id),
       onSelect: (on) => this.selection.set([row.run_id], on),
       onPin: () => this.change(row, { pinned: !row.pinned }),

@@ -12,6 +12,7 @@ import {
   ratio,
   seconds,
 } from "vramscope/format.js";
+import { boundCell } from "vramscope/parts/peak_bound.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { known, meter, sized } from "vramscope/parts/ui.js";
 
@@ -50,7 +51,11 @@ const size = (value) => sized(value, SHORT);
 
 /** Cell of a size with its spread. `ceiling`: field of the size that a bar under it is a share of. */
 export function sizeCell(field, ceiling = null) {
-  return (row) => [size(row[field]), ceiling && meter(row[field], row[ceiling]), spreadText(row, field, bytes)];
+  return (row) => [
+    boundCell(row[field], row.lower_bounds.includes(field)),
+    ceiling && meter(row[field], row[ceiling]),
+    spreadText(row, field, bytes),
+  ];
 }
 
 /** Cell of a saving: "45.1 % smaller", or "3.0 % larger". */
@@ -58,8 +63,13 @@ export function savingCell(field) {
   return (row, base) => {
     if (row === base) return none();
     if (!isKnown(row[field])) return unknown();
-    const same = Math.abs(row[field]) < NOTHING || isWithinSpread(row, field, 0);
-    return changed(-row[field], same, ["smaller", "larger"], spreadOfChange(row, field, (value) => -value));
+    const bound = row.saved_bounds?.[field];
+    const isOpen = (bound === "at most" && row[field] > 0) || (bound === "at least" && row[field] < 0);
+    const same = isOpen || Math.abs(row[field]) < NOTHING || isWithinSpread(row, field, 0);
+    const spread = spreadOfChange(row, field, (value) => -value);
+    const isLarger = row[field] < 0;
+    const words = bound && `${(bound === "at most") === isLarger ? "at least" : "at most"} `;
+    return [words, changed(-row[field], same, ["smaller", "larger"], spread)];
   };
 }
 

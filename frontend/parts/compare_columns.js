@@ -50,7 +50,7 @@ const MEASURED = [
     usual: true,
     cell: cells.sizeCell("peak_allocated_bytes", "capacity_bytes"),
     key: (row) => row.peak_allocated_bytes,
-    meaning: "highest known peak of the allocator’s counter; bar: share of the device",
+    meaning: "highest known peak of the allocator’s counter; ≥: lower bound; bar: share of the device",
   },
   {
     id: "allocated_change",

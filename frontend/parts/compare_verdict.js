@@ -1,6 +1,7 @@
 /**
  * Verdict of a comparison in one sentence: the run that needs least, its saving against the baseline, and its cost in
- * time. A saving within the spread of repeats does not count.
+ * time. A saving within the spread of repeats does not count, nor one that
+ * is only an upper bound.
  */
 
 import { h } from "vramscope/dom.js";
@@ -15,22 +16,26 @@ const NOTHING = 0.005; // smaller fractions are no saving
  */
 export function compareVerdict(rows) {
   const [base, ...others] = rows;
-  const known = others.filter((row) => isKnown(row.saved_fraction));
+  const isAtMost = (row) => row.saved_bounds?.saved_fraction === "at most"; // may be no saving at all
+  const known = others.filter((row) => isKnown(row.saved_fraction) && !isAtMost(row));
   const comparable = known.filter((row) => row.reasons.length === 0);
   const judged = comparable.length ? comparable : known;
   if (judged.length === 0) return null;
   const best = judged.reduce((a, b) => (b.saved_fraction > a.saved_fraction ? b : a));
   const { low, n } = best.spreads?.saved_fraction ?? { low: best.saved_fraction };
   const saves = best.saved_fraction >= NOTHING && low > 0;
+  const isBound = base.lower_bounds?.includes("peak_allocated_bytes");
+  const isOpen = isBound || others.some((row) => isAtMost(row) && row.saved_fraction >= NOTHING);
+  if (!saves && isOpen) return null;
   const chance = best.saved_fraction >= NOTHING && !saves;
   const words = saves
     ? [
         h(
           "strong",
           {},
-          `${rowName(best)} needs the least memory: ${percent(best.saved_fraction, 0)} less than ${rowName(base)}.`,
+          `${rowName(best)} needs the least memory: ${isBound ? "at least " : ""}${percent(best.saved_fraction, 0)} less than ${rowName(base)}.`,
         ),
-        `${bytes(best.peak_allocated_bytes)} peak allocated instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`,
+        `${bytes(best.peak_allocated_bytes)} peak allocated instead of ${isBound ? "at least " : ""}${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`,
       ]
     : [
         h(

@@ -3,6 +3,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, categoryName, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { peakOf, peakText } from "vramscope/parts/peak_bound.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
@@ -141,10 +142,7 @@ export class Kpis {
       reserved,
       capacity,
     );
-    const { sampled_allocated_bytes: sampled, peak_allocated_bytes: measured } = run;
-    const peak = isKnown(sampled) ? Math.max(sampled, measured ?? 0) : measured;
-    const isBound = isKnown(sampled) || (run.lower_bound_steps > 0 && isKnown(measured));
-    this.put("peak", `${isBound ? "≥ " : ""}${bytes(peak)}`, peakNote(run), peak, capacity);
+    this.put("peak", peakText(run), peakNote(run), peakOf(run).value, capacity);
     const { headroom, most, used, isDeviceUse } = headroomOf(run);
     this.put(
       "headroom",

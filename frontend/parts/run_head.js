@@ -2,8 +2,8 @@
 
 import { copyButton, h, setText } from "vramscope/dom.js";
 import { called, clock, count, duration, isKnown, dateTime, partOf, stepCount } from "vramscope/format.js";
-import { delta } from "vramscope/parts/ui.js";
 import { noteInHead } from "vramscope/parts/note_editor.js";
+import { peakDelta } from "vramscope/parts/peak_bound.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
 
@@ -33,7 +33,7 @@ export function headline(run, { base, onBaseline, onNote, share, tab, deletion }
               title: `compare with the baseline ${base.name}`,
             },
             "peak vs baseline ",
-            delta(run.peak_allocated_bytes, base.peak_allocated_bytes),
+            peakDelta(run, base),
           ),
         run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag)),
       ),

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes } from "vramscope/format.js";
+import { peakText } from "vramscope/parts/peak_bound.js";
 import { setQuery } from "vramscope/store.js";
 
 const MOST_OFFERED = 20;
@@ -114,7 +114,7 @@ export class RunPicker {
       this.found = runs.filter((row) => !this.runs.includes(row.run_id));
       fill(
         this.options,
-        this.found.map((row) => h("option", { value: label(row) }, `${row.state}, ${bytes(row.peak_allocated_bytes)}`)),
+        this.found.map((row) => h("option", { value: label(row) }, `${row.state}, ${peakText(row)}`)),
       );
     } catch {
       // nothing to offer

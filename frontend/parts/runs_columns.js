@@ -2,7 +2,8 @@
 
 import { h } from "vramscope/dom.js";
 import { UNKNOWN, ago, bytes, count, dateTime, isKnown, partOf, percent, seconds } from "vramscope/format.js";
-import { delta, known, meter, sized, sparkline } from "vramscope/parts/ui.js";
+import { peakCell, peakDelta, peakOf, peakRatio } from "vramscope/parts/peak_bound.js";
+import { known, meter, sized, sparkline } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
 import { noteButton } from "vramscope/parts/note_editor.js";
 import { tagsButton } from "vramscope/parts/tags_editor.js";
@@ -69,12 +70,9 @@ export const RUNS_COLUMNS = [
     kind: "number peak",
     label: "Peak allocated",
     least: 136,
-    key: (row) => row.peak_allocated_bytes,
-    cell: (row) => [
-      meter(row.peak_allocated_bytes, row.capacity_bytes),
-      h("span", {}, sized(row.peak_allocated_bytes, { short: true })),
-    ],
-    meaning: "highest known peak of the allocator's counter; bar: share of the device",
+    key: (row) => peakOf(row).value,
+    cell: (row) => [meter(peakOf(row).value, row.capacity_bytes), h("span", {}, peakCell(row))],
+    meaning: "highest known peak of the allocator's counter; ≥: lower bound; bar: share of the device",
   },
   {
     kind: "number delta",
@@ -198,10 +196,9 @@ function techniquesOf(row) {
   return h("span", { class: "trained", title }, row.techniques.join(" · "));
 }
 
-/** Peak of a run as a share of its baseline's. Null if either is unknown. */
+/** Peak of a run as a share of its baseline's. Null if it is unknown. */
 function changeOf(row, base) {
-  if (!isKnown(row.peak_allocated_bytes) || !(base?.peak_allocated_bytes > 0)) return null;
-  return row.peak_allocated_bytes / base.peak_allocated_bytes;
+  return peakRatio(row, base)?.ratio ?? null;
 }
 
 function neverNeededCell(row) {
@@ -222,7 +219,7 @@ function unusableCell(row) {
 function deltaCell(row, base) {
   if (row.baseline) return h("span", { class: "muted" }, "baseline");
   if (!base) return h("span", { class: "muted none", title: "the project has no baseline" }, "—");
-  return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
+  return peakDelta(row, base);
 }
 
 const FIELDS = [
@@ -239,6 +236,9 @@ const FIELDS = [
   "ended_seconds",
   "peak_allocated_bytes",
   "peak_reserved_bytes",
+  "sampled_allocated_bytes",
+  "sampled_reserved_bytes",
+  "lower_bound_steps",
   "peak_step",
   "step_seconds_median",
   "fragmentation_fraction",

@@ -2,6 +2,7 @@
 
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
+import { peakOf } from "vramscope/parts/peak_bound.js";
 
 /** Group of a row, by the name of the grouping in the URL. Runs with the same set of tags are one group. */
 const GROUP_OF = {
@@ -14,13 +15,17 @@ export const GROUPS = Object.keys(GROUP_OF);
 
 /** Peaks of a group in words: mean and range of the known ones. */
 export function peaksInWords(rows) {
-  const peaks = rows.map((row) => row.peak_allocated_bytes).filter(isKnown);
+  const found = rows.map((row) => peakOf(row)).filter(({ value }) => isKnown(value));
+  const peaks = found.map(({ value }) => value);
   if (peaks.length === 0) return "peak allocated: unknown";
   const unknown = rows.length - peaks.length;
   const mean = peaks.reduce((sum, peak) => sum + peak, 0) / peaks.length;
   const [lowest, highest] = [Math.min(...peaks), Math.max(...peaks)];
   const words = peaks.length === 1 ? bytes(mean) : `mean ${bytes(mean)}, ${bytes(lowest)} to ${bytes(highest)}`;
-  return `peak allocated: ${words}${unknown ? ` (${count(unknown)} unknown)` : ""}`;
+  const bounds = found.filter(({ isBound }) => isBound).length;
+  const left = [unknown && `${count(unknown)} unknown`, bounds && `${count(bounds)} lower ${bounds === 1 ? "bound" : "bounds"}`];
+  const notes = left.filter(Boolean).join(", ");
+  return `peak allocated: ${words}${notes && ` (${notes})`}`;
 }
 
 export class RunsGroups {

@@ -1,7 +1,7 @@
-/** Elements that pages share: unknown value, meter, sparkline, snippet, delta, and banners. */
+/** Elements that pages share: unknown value, meter, sparkline, snippet, and banners. */
 
 import { h, svg, copyButton } from "vramscope/dom.js";
-import { UNKNOWN, bytes, clock, exactBytes, isKnown, percent, signedPercent } from "vramscope/format.js";
+import { UNKNOWN, bytes, clock, exactBytes, isKnown, percent } from "vramscope/format.js";
 import { shareOf, sparklinePaths } from "vramscope/series.js";
 
 /** Text of a value. "unknown" is styled differently. `short`: a dash with "unknown" as its title, for dense tables. */
@@ -47,14 +47,6 @@ export function sparkline(values, ceiling = null) {
     svg("path", { class: "area", d: area }),
     svg("path", { class: "line", d: line }),
   );
-}
-
-/** Change against a baseline, with its sign. Coloured from half a percent on: less memory is good. */
-export function delta(value, base) {
-  if (!isKnown(value) || !isKnown(base) || base === 0) return known(UNKNOWN, { short: true });
-  const change = value / base - 1;
-  const text = signedPercent(change);
-  return h("span", { class: Math.abs(change) < 0.005 ? "" : change < 0 ? "less" : "more" }, text);
 }
 
 /** Mark of a part that needs a role. It is shown on servers that require tokens. */

@@ -61,5 +61,7 @@ def a_run(name: str = "run", *, allocated: int | None = 1000, techniques: Any = 
         "leaks": [],
         "foreign_reset_steps": 4,
         "lower_bound_steps": 0,
+        "sampled_allocated_bytes": None,
+        "sampled_reserved_bytes": None,
         "ranks": [rank],
     } | changes

@@ -85,6 +85,7 @@ def test_a_test_shows_what_arrives_and_what_does_not(start_server: Start, receiv
 ROW: Any = {
     "run_id": "r", "name": "gpt2", "state": "running", "steps": 7, "out_of_memory": None, "error_type": None,
     "error_line": None, "leaks": None, "leaked_bytes": None, "capacity_bytes": 10 << 30, "peak_reserved_bytes": 9 << 30,
+    "sampled_reserved_bytes": None, "lower_bound_steps": 0,
 }  # fmt: skip
 RULES: Any = {
     "leaks": {"on": True, "least_bytes": 100}, "out_of_memory": {"on": True}, "headroom": {"on": True, "below_fraction": 0.05},
@@ -113,8 +114,8 @@ def test_each_kind_of_message_has_its_condition(changes: dict[str, Any], kinds: 
 
 @pytest.mark.parametrize(("sampled_gib", "titles"), [(9.8, ["gpt2 has at most 2.0 % of the device left"]), (9, [])])
 def test_a_sampled_peak_can_show_that_headroom_is_small(sampled_gib: float, titles: list[str]) -> None:
-    row = {**ROW, "peak_reserved_bytes": None}
-    found = notifications.messages_of(row, RULES, int(sampled_gib * (1 << 30))).values()
+    row = {**ROW, "peak_reserved_bytes": None, "sampled_reserved_bytes": int(sampled_gib * (1 << 30))}
+    found = notifications.messages_of(row, RULES).values()
     assert [message.title for message in found] == titles
     assert all(message.body == "Peak reserved: at least 9.80 GiB of 10.0 GiB (sampled)." for message in found)
 

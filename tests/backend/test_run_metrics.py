@@ -159,7 +159,12 @@ def test_a_bound_token_sees_the_runs_of_its_projects(start_server: Start) -> Non
 
 def test_the_docs_name_each_metric_of_a_run() -> None:
     named = re.findall(r"^\| `vramscope_run_(\w+)`", DOCS.read_text(), re.MULTILINE)
-    assert set(named) == {*SAMPLED, "device_capacity_bytes", *PEAKS, *(f"{name}_total" for name in COUNTS)}
+    assert set(named) == {
+        *SAMPLED,
+        "device_capacity_bytes",
+        *(f"{name}_bytes" for name, _ in PEAKS),
+        *(f"{name}_total" for name in COUNTS),
+    }
 
 
 def test_the_dashboard_reads_metrics_and_labels_that_exist(start_server: Start) -> None:

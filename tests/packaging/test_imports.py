@@ -119,7 +119,10 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         },
         None,
     ),
-    "metrics": ({"latest_samples", "store"}, {"vramscope", "prometheus_client", "sqlalchemy", "opentelemetry"}),
+    "metrics": (
+        {"latest_samples", "store", "analysis.peak_bound"},
+        {"vramscope", "prometheus_client", "sqlalchemy", "opentelemetry"},
+    ),
     "artifact_store": ({"store", "settings", "uploads"}, {"msgspec", "obstore"}),
     "snapshots.py": (
         {
@@ -149,7 +152,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "user_grants.py": ({"store.project_scope", "store.token_rows"}, set()),
     "caller.py": ({"store.audit_log", "store.token_rows", "store.project_scope"}, set()),
     "notifications.py": (
-        {"answers", "store", "analysis.number_format", "known_messages", "message_claims"},
+        {"answers", "store", "analysis.number_format", "analysis.peak_bound", "known_messages", "message_claims"},
         {"apprise", "sqlalchemy"},
     ),
     "known_messages.py": (set(), set()),

@@ -9,6 +9,7 @@ import re
 import time
 from typing import Any
 
+import httpx
 import sender
 from browsing import drawn, query
 from waiting import eventually
@@ -265,3 +266,32 @@ def test_a_server_without_pytorch_says_why_there_is_no_demo(page: Any, own_serve
     page.goto(own.url)
     page.get_by_text("The demo needs PyTorch in the server's environment: pip install torch").wait_for()
     assert page.get_by_role("button", name="Start the demo").is_disabled()
+
+
+def test_a_peak_that_is_a_lower_bound_is_marked_in_the_list_and_in_a_comparison(page: Any, own_server: Any) -> None:
+    own = own_server()
+    ranks = [
+        sender.Rank(own.url, sender.Training(name=name, run=f"pages000000000{end}", config={"device": name}))
+        for name, end in (("cuda", "e1"), ("xpu", "e2"))
+    ]
+    for rank in ranks:
+        samples, steps = rank.make(40)
+        if rank.training.name == "xpu":
+            for name in [name for name in steps if "peak" in name]:
+                steps[name][:] = -1
+            samples["allocated_bytes"][:] *= 3
+        rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
+    exact, bound = (rank.training.run for rank in ranks)
+    httpx.patch(f"{own.url}/api/v1/runs/{exact}", json={"baseline": True}).raise_for_status()
+    page.goto(f"{own.url}/runs")
+    eventually(lambda: re.match(r"≥ [\d.]+ GiB", row(page, bound).locator("td.peak").inner_text().strip()))
+    assert re.match(r"≥ \+[\d.]+ %", row(page, bound).locator("td.delta").inner_text())
+    assert "≥" not in row(page, exact).inner_text()
+    page.goto(f"{own.url}/compare?runs={exact},{bound}")
+    compared = page.locator(f".compare-table tr[data-run={bound}]")
+    eventually(lambda: re.search(r"≥ [\d.]+ GiB\s", compared.inner_text()))
+    assert re.search(r"at least [\d.]+ % larger", " ".join(compared.inner_text().split()))
+    assert "≥" not in page.locator(f".compare-table tr[data-run={exact}]").inner_text()
+    page.goto(f"{own.url}/compare?runs={bound},{exact}")
+    compared = page.locator(f".compare-table tr[data-run={exact}]")
+    eventually(lambda: re.search(r"at least [\d.]+ % smaller", " ".join(compared.inner_text().split())))

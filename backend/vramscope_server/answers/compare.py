@@ -56,11 +56,16 @@ class CompareRow(TypedDict):
     recordings: int | None
     """Number of complete recordings."""
     peak_allocated_bytes: int | None
-    """Highest allocated memory: exact, and what the training itself needs."""
+    """Highest allocated memory: what the training itself needs. Exact unless `lower_bounds` names it."""
     saved_fraction: float | None
     """Share of it that is saved against the baseline."""
     peak_reserved_bytes: int | None
     """Highest reserved memory."""
+    lower_bounds: list[str]
+    """Peaks that may be higher, because a rank has samples alone or other code reset PyTorch's counters: `peak_allocated_bytes`,
+    `peak_reserved_bytes`."""
+    saved_bounds: dict[str, str]
+    """Savings that are not exact for this reason, by field: `at most`, `at least`, or `unknown`."""
     reserved_saved_fraction: float | None
     """Share of it that is saved against the baseline."""
     peak_device_bytes: int | None

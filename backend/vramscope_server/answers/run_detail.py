@@ -300,12 +300,6 @@ class RunInFull(RunFacts):
     """Number of rows that the agents dropped; null if a process did not report it."""
     foreign_reset_steps: int | None
     """Number of steps in which other code reset PyTorch's peak counters, on the rank with most."""
-    lower_bound_steps: int | None
-    """Number of those steps whose peaks are lower bounds, on the rank with most."""
-    sampled_allocated_bytes: int | None
-    """Highest allocated memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
-    sampled_reserved_bytes: int | None
-    """Highest reserved memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
     framework: str | None
     """Framework that runs the training loop."""
     config: dict[str, Any]

@@ -42,6 +42,12 @@ class RunFacts(TypedDict):
     """Highest allocated memory on any rank."""
     peak_reserved_bytes: int | None
     """Highest reserved memory on any rank."""
+    sampled_allocated_bytes: int | None
+    """Highest allocated memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
+    sampled_reserved_bytes: int | None
+    """Highest reserved memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
+    lower_bound_steps: int | None
+    """Number of steps whose peaks are lower bounds, because other code reset PyTorch's counters; on the rank with most."""
     peak_step: int | None
     """Step with the highest allocated memory."""
     step_seconds_median: float | None

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, percent
+from vramscope_server.analysis.peak_bound import peak_bound
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.run_detail import RunAnswer, RunInFull
 from vramscope_server.cli.client import Failure, ask, path_of, print_json
@@ -16,7 +17,6 @@ from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, CHECK_FAILED
 from vramscope_server.cli.format import has_no_device, plain
 from vramscope_server.cli.sizes import size_in_bytes
 from vramscope_server.cli.tables import Column, console, print_table
-from vramscope_server.reports.peak_bound import peak_bound
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """Checks of every run, unless skipped with --skip."""

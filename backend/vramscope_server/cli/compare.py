@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
+from vramscope_server.analysis.comparison.export import BOUNDS, EMULATED, REPEATS, has_repeats
 from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.answers.compare import CompareAnswer, CompareRow
 from vramscope_server.cli.client import ask, fetch, id_of, print_json
@@ -46,6 +46,8 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
     out.print(
         Text("CHANGE: difference to the baseline's peak in the column before. Negative is less memory.", style="dim")
     )
+    if any(row["lower_bounds"] for row in comparison["rows"]):
+        out.print(Text(BOUNDS, style="dim"))
     if repeated:
         out.print(Text(REPEATS, style="dim"))
     if any(row["graphs_alive"] for row in comparison["rows"]):

@@ -10,6 +10,7 @@ from typing import Final
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, percent
+from vramscope_server.analysis.peak_bound import at_least, peak_bound
 from vramscope_server.answers.jobs import ClusterJob
 from vramscope_server.answers.oom import OomList
 from vramscope_server.answers.runs import ListedRun
@@ -46,7 +47,8 @@ class JobRun:
     def cells(self) -> list[str]:
         """Texts in the order of COLUMNS."""
         row = self.row
-        reserved, capacity = row["peak_reserved_bytes"], row["capacity_bytes"]
+        reserved, capacity = peak_bound(row, "peak_reserved"), row["capacity_bytes"]
+        share = percent(reserved.bytes / capacity) if reserved.bytes is not None and capacity else ABSENT
         return [
             plain(row["name"]),
             row["state"],
@@ -54,9 +56,9 @@ class JobRun:
             plain(row["device"] or ABSENT),
             count(row["world_size"], ABSENT),
             count(row["steps"], ABSENT),
-            amount(row["peak_allocated_bytes"], ABSENT),
-            amount(reserved, ABSENT),
-            percent(reserved / capacity) if reserved is not None and capacity else ABSENT,
+            peak_bound(row, "peak_allocated").cell(ABSENT),
+            reserved.cell(ABSENT),
+            share if share == ABSENT else at_least(share, reserved.is_lower),
             count(row["leaks"], ABSENT),
         ]
 

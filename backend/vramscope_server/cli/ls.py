@@ -7,6 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from vramscope_server.analysis.number_format import amount, count, duration, percent
+from vramscope_server.analysis.peak_bound import peak_bound
 from vramscope_server.answers.runs import ListedRun, RunList, RunRow
 from vramscope_server.cli.client import ask, print_json
 from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, plain
@@ -78,8 +79,8 @@ def _cells(row: RunRow) -> list[str | Text]:
         row["run_id"],
         plain(row["project"]),
         plain(row["device"] or ABSENT),
-        amount(row["peak_allocated_bytes"], ABSENT),
-        amount(row["peak_reserved_bytes"], ABSENT),
+        peak_bound(row, "peak_allocated").cell(ABSENT),
+        peak_bound(row, "peak_reserved").cell(ABSENT),
         percent(row["fragmentation_fraction"], ABSENT),
         amount(row["unusable_bytes"], ABSENT),
         amount(row["leaked_bytes"]) if row["leaks"] else "",

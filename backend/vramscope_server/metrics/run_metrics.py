@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy.engine import Connection
 
+from vramscope_server.analysis.peak_bound import Peak, peak_bound
 from vramscope_server.latest_samples import NewestValues
 from vramscope_server.store.live_ranks import list_live_ranks
 from vramscope_server.store.rank_summary import RankSummary
@@ -23,16 +24,10 @@ SAMPLED: Final = {
 }
 """Columns of samples, with their help text."""
 
-PEAKS: Final[dict[str, tuple[str, Callable[[RankSummary], int | None]]]] = {
-    "peak_allocated_bytes": (
-        "Highest allocated memory of the rank so far, on any of its devices.",
-        lambda summary: summary.measured_peak_bytes,
-    ),
-    "peak_reserved_bytes": (
-        "Highest reserved memory of the rank so far, on any of its devices.",
-        lambda summary: summary.measured_reserved_bytes,
-    ),
-}
+PEAKS: Final[tuple[tuple[Peak, str], ...]] = (
+    ("peak_allocated", "Highest allocated memory of the rank so far, on any of its devices."),
+    ("peak_reserved", "Highest reserved memory of the rank so far, on any of its devices."),
+)
 COUNTS: Final[dict[str, tuple[str, Callable[[RankSummary], int | None]]]] = {
     "steps": ("Steps of the rank.", lambda summary: summary.steps),
     "out_of_memory_errors": ("Out-of-memory errors of the rank, survived ones included.", lambda summary: summary.ooms),
@@ -49,7 +44,7 @@ def run_metrics(connection: Connection, latest: NewestValues, limit: int) -> lis
         "vramscope_run_device_capacity_bytes", "Memory of the device, as the rank reported it.", labels=OF_DEVICE
     )
     peaks = {
-        name: GaugeMetricFamily(f"vramscope_run_{name}", text, labels=OF_RANK) for name, (text, _) in PEAKS.items()
+        name: GaugeMetricFamily(f"vramscope_run_{name}_bytes", text, labels=(*OF_RANK, "bound")) for name, text in PEAKS
     }
     counts = {
         name: CounterMetricFamily(f"vramscope_run_{name}", text, labels=OF_RANK) for name, (text, _) in COUNTS.items()
@@ -62,9 +57,10 @@ def run_metrics(connection: Connection, latest: NewestValues, limit: int) -> lis
                 capacity.add_metric([*labels, str(device)], total_bytes)
             for name, value in of_devices.get(device, {}).items():
                 sampled[name].add_metric([*labels, str(device)], value)
-        for name, (_, read) in PEAKS.items():
-            if (peak := read(rank.summary)) is not None:
-                peaks[name].add_metric(labels, peak)
+        for name, _ in PEAKS:
+            peak = peak_bound(rank.summary.peaks, name)
+            if peak.bytes is not None:
+                peaks[name].add_metric([*labels, "lower" if peak.is_lower else "exact"], peak.bytes)
         for name, (_, read) in COUNTS.items():
             if (count := read(rank.summary)) is not None:
                 counts[name].add_metric(labels, count)

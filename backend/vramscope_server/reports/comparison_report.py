@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, has_repeats
+from vramscope_server.analysis.comparison.export import BOUNDS, EMULATED, REPEATS, has_repeats
 from vramscope_server.answers.compare import CompareAnswer
 from vramscope_server.answers.run_detail import RunAnswer
 from vramscope_server.figures.html_file import drawn, escaped, html_file, section, table, wide
@@ -44,6 +44,8 @@ def _table(comparison: CompareAnswer) -> Iterator[str]:
     kept = [at for at, column in enumerate(COLUMNS) if is_known[at] and column.title != "ID"]
     titles = [COLUMNS[at].title.capitalize() for at in kept]
     notes = [f"<p>Not fully comparable: {escaped(warning)}</p>" for warning in comparison["warnings"]]
+    if any(row["lower_bounds"] for row in comparison["rows"]):
+        notes.append(f"<p class=muted>{escaped(BOUNDS)}</p>")
     if repeated:
         notes.append(f"<p class=muted>{escaped(REPEATS)}</p>")
     if any(row["emulated"] for row in comparison["rows"]):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from vramscope_server.analysis.comparison.export import between, name_of, ratio
+from vramscope_server.analysis.comparison.export import between, change_bound, name_of, ratio
 from vramscope_server.analysis.number_format import amount, count, duration, graphs, percent
+from vramscope_server.analysis.peak_bound import at_least
 from vramscope_server.answers.compare import CompareRow
 from vramscope_server.reports.plain_text import ABSENT, plain
 
@@ -55,9 +56,9 @@ def cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str]:
         count(row["n"]) if repeated else "",
         row["run"],
         plain(row["label"] or ""),
-        amount(row["peak_allocated_bytes"], ABSENT) + between(row, "peak_allocated_bytes", amount),
+        _peak(row, "peak_allocated_bytes") + between(row, "peak_allocated_bytes", amount),
         _saved(row, "saved_fraction", is_baseline),
-        amount(row["peak_reserved_bytes"], ABSENT) + between(row, "peak_reserved_bytes", amount),
+        _peak(row, "peak_reserved_bytes") + between(row, "peak_reserved_bytes", amount),
         _saved(row, "reserved_saved_fraction", is_baseline),
         amount(row["peak_device_bytes"], ABSENT) if row["peak_device_of"] else "",
         _saved(row, "device_saved_fraction", is_baseline) if row["peak_device_of"] else "",
@@ -81,7 +82,11 @@ def _saved(
     if is_baseline:
         return "baseline"
     saved = row[field]
-    return ABSENT if saved is None else _change(saved) + between(row, field, _change)
+    return ABSENT if saved is None else change_bound(row, field) + _change(saved) + between(row, field, _change)
+
+
+def _peak(row: CompareRow, field: Literal["peak_allocated_bytes", "peak_reserved_bytes"]) -> str:
+    return at_least(amount(row[field], ABSENT), field in row["lower_bounds"])
 
 
 def _change(saved: float) -> str:

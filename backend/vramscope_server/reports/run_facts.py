@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from vramscope_server.analysis.advice.recorded_peak import contains_peak
 from vramscope_server.analysis.number_format import UNKNOWN, amount, count, duration, percent
+from vramscope_server.analysis.peak_bound import PeakBound, peak_bound
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.run_detail import Loss, Pitfall, RunInFull, Technique
-from vramscope_server.reports.peak_bound import PeakBound, peak_bound
 from vramscope_server.reports.plain_text import cost, has_no_device, plain
 
 CATEGORY_NAMES: Final = {

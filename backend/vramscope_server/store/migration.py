@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from vramscope_server.store.processes import Lock
 from vramscope_server.store.storage_errors import DatabaseRefused, storage_trouble
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest migration in ``migrations/versions``; a test checks it."""
 MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
 

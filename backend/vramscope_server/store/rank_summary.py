@@ -116,6 +116,17 @@ class RankSummary(msgspec.Struct):
         return None if self._has_measured_peak else self.peak_reserved_bytes
 
     @property
+    def peaks(self) -> dict[str, int | None]:
+        """Peaks, and why they may be lower bounds, as a run's row has them (``analysis.peak_bound``)."""
+        return {
+            "peak_allocated_bytes": self.measured_peak_bytes,
+            "peak_reserved_bytes": self.measured_reserved_bytes,
+            "sampled_allocated_bytes": self.sampled_allocated_bytes,
+            "sampled_reserved_bytes": self.sampled_reserved_bytes,
+            "lower_bound_steps": self.lower_bound_steps,
+        }
+
+    @property
     def _has_measured_peak(self) -> bool:
         return self.step_peak_bytes is not None or bool(self.phase_peaks_bytes) or self.has_tail
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -29,7 +29,6 @@ from vramscope_server.store.other_processes import other_processes
 from vramscope_server.store.rank_summary import decode_summary
 from vramscope_server.store.run_queries import load_scans
 from vramscope_server.store.run_states import OPEN, display_skew_ns
-from vramscope_server.store.sampled_peaks import sampled_peaks
 from vramscope_server.store.scalars import rank_loss
 from vramscope_server.store.stored_rows import StoredRun
 from vramscope_server.store.tables import events, ranks, sessions
@@ -48,7 +47,6 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         leaks = merge_leaks(scans, run.peak_allocated_bytes)
     shift_ns = display_skew_ns(skews.get(rows[0]["rank"])) if rows else 0
     row = run_row(run)
-    sampled = sampled_peaks(connection, run.id)
     return {
         "run_id": row["run_id"],
         "project": row["project"],
@@ -66,6 +64,9 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         "ended_seconds": row["ended_seconds"],
         "peak_allocated_bytes": row["peak_allocated_bytes"],
         "peak_reserved_bytes": row["peak_reserved_bytes"],
+        "sampled_allocated_bytes": row["sampled_allocated_bytes"],
+        "sampled_reserved_bytes": row["sampled_reserved_bytes"],
+        "lower_bound_steps": row["lower_bound_steps"],
         "peak_step": row["peak_step"],
         "step_seconds_median": row["step_seconds_median"],
         "fragmentation_fraction": row["fragmentation_fraction"],
@@ -95,10 +96,7 @@ def run_in_full(connection: Connection, run: StoredRun) -> RunInFull:
         "allocator_settings": run.allocator_settings,
         "agent_overhead": _overhead(run),
         "dropped_samples": _dropped_samples(connection, run),
-        "foreign_reset_steps": _most(rows, "foreign_reset_steps"),
-        "lower_bound_steps": _most(rows, "lower_bound_steps"),
-        "sampled_allocated_bytes": sampled.allocated_bytes,
-        "sampled_reserved_bytes": sampled.reserved_bytes,
+        "foreign_reset_steps": _most_resets(rows),
         "framework": run.framework,
         "config": run.config,
         "command": run.command,
@@ -202,9 +200,9 @@ def _parts(connection: Connection, run: StoredRun) -> ReservedParts | None:
     return most.parts
 
 
-def _most(rows: Sequence[RankRow], name: Literal["foreign_reset_steps", "lower_bound_steps"]) -> int | None:
-    """The value of the rank that has most."""
-    return max((value for row in rows if (value := row[name]) is not None), default=None)
+def _most_resets(rows: Sequence[RankRow]) -> int | None:
+    """The number of the rank that has most."""
+    return max((value for row in rows if (value := row["foreign_reset_steps"]) is not None), default=None)
 
 
 def _ranks(connection: Connection, run: StoredRun) -> list[RankRow]:

@@ -21,6 +21,9 @@ class RunColumns(PeakPlace, _NeverNeeded):
     steps: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    sampled_allocated_bytes: int | None
+    sampled_reserved_bytes: int | None
+    lower_bound_steps: int | None
     inactive_split_bytes: int | None
     reserved_minus_allocated_bytes: int | None
     unusable_bytes: int | None
@@ -46,6 +49,9 @@ def aggregate(summaries: Iterable[RankSummary]) -> RunColumns:
         "steps": _over(ranks, "steps", max),
         "peak_allocated_bytes": _over(ranks, "measured_peak_bytes", max),
         "peak_reserved_bytes": _over(ranks, "measured_reserved_bytes", max),
+        "sampled_allocated_bytes": _over(ranks, "sampled_allocated_bytes", max),
+        "sampled_reserved_bytes": _over(ranks, "sampled_reserved_bytes", max),
+        "lower_bound_steps": _over(ranks, "lower_bound_steps", max),
         **(peak or RankSummary()).peak_place,
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,

@@ -80,6 +80,9 @@ class StoredRun:
     steps: int | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
+    sampled_allocated_bytes: int | None = None
+    sampled_reserved_bytes: int | None = None
+    lower_bound_steps: int | None = None
     peak_step: int | None = None
     peak_phase: str | None = None
     peak_categories: CategoryMemory | None = None

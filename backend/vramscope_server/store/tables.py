@@ -85,6 +85,9 @@ runs = Table(
     Column("steps", BigInteger),
     Column("peak_allocated_bytes", BigInteger),
     Column("peak_reserved_bytes", BigInteger),
+    Column("sampled_allocated_bytes", BigInteger),  # of ranks whose peaks were not measured: lower bounds
+    Column("sampled_reserved_bytes", BigInteger),
+    Column("lower_bound_steps", BigInteger),
     Column("peak_step", BigInteger),
     Column("peak_phase", String(16)),
     Column("peak_categories", JSON),

@@ -8,7 +8,7 @@ from typing import Final
 
 from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, mean_and_range, mean_and_range_of_ratio
 from vramscope_server.analysis.comparison.repeats import Run, repeats
-from vramscope_server.analysis.comparison.rows import MEMORY, Row, TechniqueEffect, less
+from vramscope_server.analysis.comparison.rows import MEMORY, OPEN, Row, TechniqueEffect, less, saved_bounds
 
 INTEGERS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "unusable_bytes")
 """Integer fields. Their means are rounded."""
@@ -90,12 +90,15 @@ def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
     if len(group) == len(base) == 1:
         return group[0] | {"runs": runs, "spreads": {}}
     spreads: dict[str, MeanAndRange] = {field: found for field in MEANS if (found := _mean(group, field, interval))}
-    changes = {field: spreads[field].mean if field in spreads else None for field in MEANS}
+    changes: Row = {field: spreads[field].mean if field in spreads else None for field in MEANS}
     changes |= {field: round(spreads[field].mean) for field in INTEGERS if field in spreads}
     if group is not base:
+        bounds = saved_bounds(_lower_bounds(group), _lower_bounds(base))
+        changes["saved_bounds"] = bounds
         changes |= dict.fromkeys((*MEMORY.values(), *RATIOS))
         for kind, field in MEMORY.items():
-            found = _ratio(group, base, f"peak_{kind}_bytes", interval)
+            name = f"peak_{kind}_bytes"
+            found = None if bounds.get(field) == OPEN else _ratio(group, base, name, interval)
             if found is not None and not (kind == "device" and _device_of(group) != _device_of(base)):
                 spreads[field] = MeanAndRange(found.n, 1 - found.mean, 1 - found.high, 1 - found.low, found.kind)
         for field, of in RATIOS.items():
@@ -115,6 +118,7 @@ def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
                 (row["graphs_alive"] for row in group if row["graphs_alive"] is not None), default=None
             ),
             "peak_device_of": _device_of(group),
+            "lower_bounds": _lower_bounds(group),
             "loss_words": f"{diverged[0]} ({len(diverged)} of {len(group)})"
             if diverged and len(group) > 1
             else group[0]["loss_words"],
@@ -127,6 +131,11 @@ def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
             },
         }
     )
+
+
+def _lower_bounds(group: list[Row]) -> list[str]:
+    """Means of which a value is a lower bound are lower bounds, too."""
+    return list(dict.fromkeys(name for row in group for name in row["lower_bounds"]))
 
 
 def _mean(group: list[Row], field: str, interval: bool) -> MeanAndRange | None:

@@ -44,7 +44,7 @@ def _of_itself(run: Run) -> Iterator[tuple[str, str]]:
     if bounds:
         steps_ = f"{count(bounds)} {'step' if bounds == 1 else 'steps'}"
         yield "foreign_reset", f"the peak is a lower bound: other code reset the peak counters in {steps_}"
-    if steps and run["peak_allocated_bytes"] is not None and run.get("sampled_allocated_bytes") is not None:
+    if steps and run["peak_allocated_bytes"] is not None and run["sampled_allocated_bytes"] is not None:
         yield "sampled", "the peak is a lower bound: a rank has samples alone"
     odd = (run["loss"] or {}).get("not_finite")
     if odd is not None and odd["ended"]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramscope_server.analysis.number_format import MIB, amount, count, duration, percent
+from vramscope_server.analysis.peak_bound import at_least
 from vramscope_server.analysis.spreadsheet_text import csv_cell
 
 Row = Mapping[str, Any]
@@ -36,6 +37,16 @@ def _mib(field: str) -> Callable[[Row, bool], str | None]:
     return _with_spread(field, lambda value: f"{value / MIB:,.0f}")
 
 
+def _peak_mib(field: str) -> Callable[[Row, bool], str | None]:
+    words = _mib(field)
+
+    def bounded(row: Row, is_baseline: bool) -> str | None:
+        text = words(row, is_baseline)
+        return None if text is None else at_least(text, field in row["lower_bounds"])
+
+    return bounded
+
+
 def _with_spread(field: str, words: Callable[[float], str]) -> Callable[[Row, bool], str | None]:
     return lambda row, _: None if row[field] is None else words(row[field]) + between(row, field, words)
 
@@ -51,6 +62,11 @@ def between(row: Row, field: str, words: Callable[[float], str]) -> str:
     return f" ({words(low)} to {words(high)})"
 
 
+def change_bound(row: Row, field: str) -> str:
+    """Mark of the change of a peak that is a bound: a saving of at most 30 % is a change of ``≥ -30 %``."""
+    return {"at most": "≥ ", "at least": "≤ "}.get(row["saved_bounds"].get(field), "")
+
+
 def _change(field: str) -> Callable[[Row, bool], str | None]:
     """Savings with the sign of the change: -34 % is a third less."""
 
@@ -59,8 +75,10 @@ def _change(field: str) -> Callable[[Row, bool], str | None]:
             return ""
         if row[field] is None:
             return None
-        return percent(0.0 - row[field], signed=True) + between(
-            row, field, lambda value: percent(0.0 - value, signed=True)
+        return (
+            change_bound(row, field)
+            + percent(0.0 - row[field], signed=True)
+            + between(row, field, lambda value: percent(0.0 - value, signed=True))
         )
 
     return words
@@ -104,9 +122,9 @@ COLUMNS: Final = (
     TableColumn("technique", _technique, number=False),
     TableColumn("run", lambda row, _: name_of(row), number=False),
     TableColumn("n", lambda row, _: count(row.get("n"), "") or None),
-    TableColumn("allocated MiB", _mib("peak_allocated_bytes")),
+    TableColumn("allocated MiB", _peak_mib("peak_allocated_bytes")),
     TableColumn("change", _change("saved_fraction")),
-    TableColumn("reserved MiB", _mib("peak_reserved_bytes")),
+    TableColumn("reserved MiB", _peak_mib("peak_reserved_bytes")),
     TableColumn("change", _change("reserved_saved_fraction")),
     TableColumn("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
     TableColumn("change", _change("device_saved_fraction"), "peak_device_bytes"),
@@ -174,8 +192,12 @@ def notes_of(row: Row) -> list[str]:
 
 
 LEGEND: Final = (
-    "change: difference to the baseline; negative is less memory. allocated: exact peak of the bytes that tensors own; reserved: "
+    "change: difference to the baseline; negative is less memory. allocated: peak of the bytes that tensors own; reserved: "
     "bytes that PyTorch took from the device; device: bytes that the driver reports, with context and libraries."
+)
+
+BOUNDS: Final = (
+    "≥: lower bound; a rank has samples alone, or other code reset PyTorch's peak counters. ≤: upper bound of a change."
 )
 
 EMULATED: Final = "times: emulated GPU, which computes nothing. Its memory is exact; its timing is not meaningful."
@@ -190,6 +212,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
     """Explanation of the columns and their limits."""
     return [
         LEGEND,
+        *([BOUNDS] if any(row["lower_bounds"] for row in rows) else []),
         *([REPEATS] if has_repeats(rows) else []),
         *([EMULATED] if any(row["emulated"] for row in rows) else []),
     ]
@@ -232,7 +255,7 @@ def markdown(rows: Sequence[Row]) -> str:
 _LATEX: Final = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': "''", "×": r"$\times$", "–": "--", "−": "$-$", "µ": r"\textmu{}", "±": r"$\pm$",  # noqa: RUF001 - signs of our own
+    '"': "''", "×": r"$\times$", "–": "--", "−": "$-$", "≥": r"$\geq$", "≤": r"$\leq$", "µ": r"\textmu{}", "±": r"$\pm$",  # noqa: RUF001 - signs of our own
 }  # fmt: skip
 
 
@@ -266,7 +289,7 @@ CSV_FIELDS: Final = (
     "reserved_saved_fraction", "peak_device_bytes", "peak_device_of", "device_saved_fraction", "wall_seconds",
     "wall_time_ratio", "step_seconds_median", "step_time_ratio", "batch", "accumulation", "effective_batch",
     "samples_per_second", "throughput_ratio", "fragmentation_fraction", "unusable_bytes", "leaks", "leaked_bytes", "worst_leak",
-    "graphs_alive", "steps", "state", "not_comparable", "final_loss", "first_loss", "loss_source", "loss_words",
+    "graphs_alive", "steps", "state", "not_comparable", "final_loss", "first_loss", "loss_source", "loss_words", "lower_bounds",
 )  # fmt: skip
 """Fields in bytes, seconds and fractions; empty if unknown."""
 REPEATED: Final = (
@@ -295,6 +318,7 @@ def as_csv(rows: Sequence[Row], combined: Sequence[Row] = ()) -> str:
         values = {
             **row,
             "techniques": None if row["techniques"] is None else " + ".join(row["techniques"]),
+            "lower_bounds": " ".join(row["lower_bounds"]),
             "not_comparable": "; ".join(reason["text"] for reason in row["reasons"]),
         }
         cells = [values[field] for field in CSV_FIELDS]

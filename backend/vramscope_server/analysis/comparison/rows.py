@@ -9,6 +9,7 @@ from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.comparability import reasons, same_steps
 from vramscope_server.analysis.comparison.labels import RunLabel, chips_of, names
 from vramscope_server.analysis.number_format import count
+from vramscope_server.analysis.peak_bound import Peak, peak_bound
 
 Run = Mapping[str, Any]
 """A run in the form of GET /runs/RUN."""
@@ -20,6 +21,9 @@ MEMORY: Final = {
     "device": "device_saved_fraction",
 }
 """Kind of memory -> field of its savings. The first kind is the main one: the training's own need."""
+_PEAKS: Final[tuple[Peak, ...]] = ("peak_allocated", "peak_reserved")
+OPEN: Final = "unknown"
+"""Bound of a saving between two peaks that are both lower bounds."""
 WORDS: Final = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
 """Texts of values that are not finite."""
 
@@ -30,8 +34,9 @@ def compared(runs: Sequence[Run]) -> list[Row]:
     base = rows[0]
     for run, row, name in zip(runs, rows, names([chips_of(run["techniques"]) for run in runs]), strict=True):
         row |= {"label": name.label, "differing": list(name.differing)}
+        row["saved_bounds"] = {} if row is base else saved_bounds(row["lower_bounds"], base["lower_bounds"])
         for kind, field in MEMORY.items():
-            row[field] = _saved(row, base, f"peak_{kind}_bytes")
+            row[field] = _saved(row, base, f"peak_{kind}_bytes", row["saved_bounds"].get(field))
         row["step_time_ratio"] = _ratio(row["step_seconds_median"], base["step_seconds_median"])
         row["wall_time_ratio"] = _ratio(row["wall_seconds"], base["wall_seconds"]) if same_steps(run, runs[0]) else None
         row["throughput_ratio"] = _ratio(row["samples_per_second"], base["samples_per_second"])
@@ -42,6 +47,7 @@ def compared(runs: Sequence[Run]) -> list[Row]:
 
 def _own(run: Run) -> Row:
     batch = batch_of(run)
+    bounds = {name: peak_bound(run, name) for name in _PEAKS}
     device, device_of = _device_peak(run)
     seconds = run["step_seconds_median"]
     per_second = batch.effective / seconds if batch.effective is not None and seconds else None
@@ -49,8 +55,8 @@ def _own(run: Run) -> Row:
         "run": run["run_id"],
         "name": run["name"],
         "techniques": None if run["techniques"] is None else [chip_of(technique) for technique in run["techniques"]],
-        "peak_allocated_bytes": run["peak_allocated_bytes"],
-        "peak_reserved_bytes": run["peak_reserved_bytes"],
+        **{f"{name}_bytes": bound.bytes for name, bound in bounds.items()},
+        "lower_bounds": [f"{name}_bytes" for name, bound in bounds.items() if bound.is_lower],
         "peak_device_bytes": device,
         "peak_device_of": device_of,
         "capacity_bytes": run["capacity_bytes"],
@@ -101,12 +107,22 @@ def _device_peak(run: Run) -> tuple[int | None, str | None]:
     return None, None
 
 
-def _saved(row: Row, base: Row, field: str) -> float | None:
-    if row[field] is None or not base[field]:
+def _saved(row: Row, base: Row, field: str, bound: str | None) -> float | None:
+    if row[field] is None or not base[field] or bound == OPEN:
         return None
     if field == "peak_device_bytes" and row["peak_device_of"] != base["peak_device_of"]:
         return None  # a process and a device are not comparable
     return 1 - float(row[field]) / float(base[field])
+
+
+def saved_bounds(own: Sequence[str], base: Sequence[str]) -> dict[str, str]:
+    """Savings that are not exact, by field, from the peaks that are lower bounds: ``at most``, ``at least`` or OPEN."""
+    found = {}
+    for kind, field in MEMORY.items():
+        name = f"peak_{kind}_bytes"
+        if name in own or name in base:
+            found[field] = OPEN if name in own and name in base else "at most" if name in own else "at least"
+    return found
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -139,6 +155,7 @@ def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> TechniqueEffect 
 
 
 def less(row: Row, whole: Row, field: str) -> float | None:
-    """Reduction of a peak; None if one of the two is unknown."""
+    """Reduction of a peak; None if one of the two is unknown or a lower bound."""
     own, other = row[field], whole[field]
-    return None if own is None or other is None else own - other
+    is_bound = field in (*row["lower_bounds"], *whole["lower_bounds"])
+    return None if own is None or other is None or is_bound else own - other

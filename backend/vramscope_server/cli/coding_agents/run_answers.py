@@ -8,6 +8,7 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.peak_bound import peak_bound
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.answers.leaks import LeakReport
 from vramscope_server.answers.oom import OomList
@@ -49,6 +50,7 @@ class ListedRun(TypedDict):
     state: str
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    peaks_are_lower_bounds: bool
     device_bytes: int | None
     steps: int | None
     leaks: int | None
@@ -75,6 +77,7 @@ class Summary(TypedDict):
     device_bytes: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    peaks_are_lower_bounds: bool
     peak_in_words: str
     peak_step: int | None
     peak_parts: list[NamedMemory]
@@ -159,8 +162,9 @@ def runs(server: str, query: str, limit: int) -> Runs:
         ListedRun(
             run_id=row["run_id"],
             state=row["state"],
-            peak_allocated_bytes=row["peak_allocated_bytes"],
-            peak_reserved_bytes=row["peak_reserved_bytes"],
+            peak_allocated_bytes=peak_bound(row, "peak_allocated").bytes,
+            peak_reserved_bytes=peak_bound(row, "peak_reserved").bytes,
+            peaks_are_lower_bounds=peak_bound(row, "peak_allocated").is_lower,
             device_bytes=row["capacity_bytes"],
             steps=row["steps"],
             leaks=row["leaks"],
@@ -183,7 +187,7 @@ def summary(server: str, run: str) -> Summary:
     detail: RunAnswer = ask(server, f"/runs/{path}")
     leaks: LeakReport = ask(server, f"/runs/{path}/leaks")
     errors: OomList = ask(server, f"/runs/{path}/oom")
-    peak, device = detail["peak_allocated_bytes"], detail["capacity_bytes"]
+    peak, device = peak_bound(detail, "peak_allocated"), detail["capacity_bytes"]
     categories: Mapping[str, object] = {}
     if detail["peak_categories"] is not None:
         categories = detail["peak_categories"]
@@ -193,9 +197,10 @@ def summary(server: str, run: str) -> Summary:
         state=detail["state"],
         steps=detail["steps"],
         device_bytes=device,
-        peak_allocated_bytes=peak,
-        peak_reserved_bytes=detail["peak_reserved_bytes"],
-        peak_in_words=f"{amount(peak, 'unknown')} of {amount(device, 'unknown')}",
+        peak_allocated_bytes=peak.bytes,
+        peak_reserved_bytes=peak_bound(detail, "peak_reserved").bytes,
+        peaks_are_lower_bounds=peak.is_lower,
+        peak_in_words=f"{peak.words} of {amount(device, 'unknown')}",
         peak_step=detail["peak_step"],
         peak_parts=sorted(
             (_named(name, size) for name, size in categories.items() if isinstance(size, int) and size),

@@ -42,6 +42,7 @@ _COMPARED: Final = (
     "peak_allocated_bytes",
     "saved_fraction",
     "peak_reserved_bytes",
+    "lower_bounds",
     "step_seconds_median",
     "step_time_ratio",
     "batch",
