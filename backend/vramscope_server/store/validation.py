@@ -26,13 +26,10 @@ from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS
 
 T = TypeVar("T")
-DAY_NS: Final = 86_400 * 1_000_000_000
 MAX_ITEMS: Final = 4096
 """Maximum number of items of one map or list: the longest list of the contract."""
 MAX_VALUES: Final = 1_000_000
 """Maximum number of values of one batch. With :data:`MAX_ITEMS` it bounds the memory for decoding 8 MiB."""
-YEAR_2000_NS: Final = 946_684_800 * 1_000_000_000
-YEAR_2200_NS: Final = 7_258_118_400 * 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -110,23 +107,20 @@ def prepare(body: bytes, received_ns: int, sender: Sender = NO_TOKEN) -> ReadyBa
     if type(version) is not int or version != messages.WIRE_VERSION:
         raise OtherWire(version if isinstance(version, int | str | float | None) else type(version).__name__)
     batch = _decoded(messages.decode_batch, body)
-    if not YEAR_2000_NS <= batch.sent_ns < YEAR_2200_NS:
-        raise BadBatch("sent_ns", batch.sent_ns, "nanoseconds since 1970, in this century or the next")
+    _check_moment("sent_ns", batch.sent_ns)
     blocks: list[ReadyBlock] = []
     chunks: list[ReadyChunk] = []
     pieces: dict[str, messages.Piece] = {}
     values = 0
-    # A time may be at most a day ahead of the sender's own clock: an error of that clock affects both alike.
-    latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
     for place, message in enumerate(batch.messages):
         at = f"messages[{place}]"
         if isinstance(message, messages.Block):
-            names, table = _check_block(message, at, latest_ns)
+            names, table = _check_block(message, at)
             blocks.append(ReadyBlock(message.device, message.stream, dict(zip(names, table, strict=True))))
             chunks.extend(_pack(message.device, message.stream, names, table))
             values += table.size
         elif isinstance(message, messages.Attached):
-            _check_moment(f"{at}.start_ns", message.start_ns, latest_ns)
+            _check_moment(f"{at}.start_ns", message.start_ns)
             if message.rank != batch.rank:
                 raise BadBatch(f"{at}.rank", message.rank, f"the batch's own rank, {batch.rank}")
             if len({device.index for device in message.devices}) < len(message.devices):
@@ -137,13 +131,13 @@ def prepare(body: bytes, received_ns: int, sender: Sender = NO_TOKEN) -> ReadyBa
             numbers = ("seconds_per_step", "fraction", "noise_fraction", "hook_seconds", "sampler_cpu_seconds")
             _check_finite({f"{at}.{name}": getattr(message, name) for name in numbers})
         elif isinstance(message, messages.Event | messages.Ended | messages.Scan | messages.Techniques):
-            _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
+            _check_moment(f"{at}.time_ns", message.time_ns)
             if isinstance(message, messages.Scan):
                 _check_look(message, at)
             if isinstance(message, messages.Ended) and message.state in ("running", "lost"):
                 raise BadBatch(f"{at}.state", message.state, "how it ended: finished or failed")
     for position, told_numbers in enumerate(batch.scalars):
-        names, table = _check_scalars(told_numbers, f"scalars[{position}]", latest_ns)
+        names, table = _check_scalars(told_numbers, f"scalars[{position}]")
         blocks.append(ReadyBlock(series.CPU, SCALARS, dict(zip(names, table, strict=True))))
         chunks.extend(_pack(series.CPU, SCALARS, names, table))
         values += table.size
@@ -164,9 +158,10 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
         raise NotMessagePack("body", "text that is not UTF-8", "a Batch in MessagePack") from error
 
 
-def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
-    if time_ns < YEAR_2000_NS or time_ns > latest_ns:
-        raise BadBatch(field, time_ns, "nanoseconds since 1970, after 1999 and at most a day ahead of sent_ns")
+def _check_moment(field: str, time_ns: int) -> None:
+    """Check a moment. Any clock is taken: it may start in 1970, be ahead for years, or be corrected while a training runs."""
+    if not 0 <= time_ns <= series.MAX_VALUE:
+        raise BadBatch(field, time_ns, f"nanoseconds since 1970, up to {series.MAX_VALUE}")
 
 
 def _check_look(scan: messages.Scan, at: str) -> None:
@@ -195,7 +190,7 @@ def _check_piece(piece: messages.Piece, at: str, first: messages.Piece) -> None:
             raise BadBatch(f"{at}.{name}", seen, f"the same as in the other pieces of {piece.artifact}")
 
 
-def _check_block(block: messages.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
+def _check_block(block: messages.Block, at: str) -> tuple[list[str], IntArray]:
     names = list(block.columns)
     for name in names:
         if name not in series.STREAMS[block.stream]:
@@ -218,14 +213,14 @@ def _check_block(block: messages.Block, at: str, latest_ns: int) -> tuple[list[s
         )
     times = names.index("time_ns")
     for moment in (int(low[times]), int(high[times])):
-        _check_moment(f"{at}.columns.time_ns", moment, latest_ns)
+        _check_moment(f"{at}.columns.time_ns", moment)
     for name in ("phase", "peak_phase"):
         if name in block.columns and (code := int(high[names.index(name)])) >= series.MOST_PHASES:
             raise BadBatch(f"{at}.columns.{name}", code, f"a phase code below {series.MOST_PHASES}")
     return names, table
 
 
-def _check_scalars(scalars: messages.Scalars, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
+def _check_scalars(scalars: messages.Scalars, at: str) -> tuple[list[str], IntArray]:
     """Whole numbers with the bits of the doubles, as they are stored; every NaN becomes the same one."""
     packed = {"time_ns": scalars.time_ns, "step": scalars.step}
     for name in packed:
@@ -241,7 +236,7 @@ def _check_scalars(scalars: messages.Scalars, at: str, latest_ns: int) -> tuple[
     table = np.frombuffer(b"".join(packed.values()), "<i8").reshape(len(packed), scalars.rows).astype(np.int64)
     times, steps, numbers = table[0], table[1], table[2:]
     for moment in (int(times.min()), int(times.max())):
-        _check_moment(f"{at}.time_ns", moment, latest_ns)
+        _check_moment(f"{at}.time_ns", moment)
     if steps.min() < series.UNKNOWN or steps.max() > series.MAX_VALUE:
         seen = int(steps.min() if steps.min() < series.UNKNOWN else steps.max())
         raise BadBatch(f"{at}.step", seen, f"whole numbers from 0 to {series.MAX_VALUE}, or -1 for unknown")

@@ -201,8 +201,6 @@ class RunRecord:
             row.device = device_words(msgspec.to_builtins(first)) if first else None
             row.capacity_bytes = first.total_bytes if first else None
             row.world_size = attached.world_size
-        start_ns = attached.start_ns - display_skew_ns(session.skew.skew_ns)
-        row.started_ns = min(row.started_ns, start_ns)
         self.announce = True
 
     def _count_jobs(self, session: SessionRecord, before: set[str]) -> None:
@@ -224,6 +222,8 @@ class RunRecord:
         if self.scans_changed or (self.scans and row.peak_allocated_bytes != self.peak_of_leaks):
             row.update(leak_columns(self.scans, row.peak_allocated_bytes))
             self.scans_changed, self.peak_of_leaks = False, row.peak_allocated_bytes
+        starts = [one.row.started_ns - display_skew_ns(one.row.skew_ns) for one in self.sessions.values()]
+        row.started_ns = min(starts, default=row.started_ns)  # the skew of a clock that is behind is known later
         current = self.current
         state = run_state(session.row.state for session in current)
         row.ranks_reporting = sum(session.row.state != "lost" for session in current)
