@@ -376,3 +376,40 @@ def test_an_assumed_value_replaces_the_default(dryrun):
         "nothing was read at other.py:8 (--assume)",
     ], said
     assert 1 << 28 < answer["peak_allocated_bytes"] < 1 << 30, "the smaller tensor only"
+
+
+def test_the_loss_beside_a_length_is_not_taken_for_one(dryrun):
+    """Python 3.11 and later say which part of a line reads."""
+    line = "n = x.sum().long(); print(x.mean().item(), x[: int(n)].shape)"
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    assert answer["answer"] == "not trustworthy", said
+    kinds = sorted((read["kind"], read["count"]) for read in answer["reads"] if read["place"] == "train.py:8")
+    assert kinds == ([("length", 1), ("number", 1)] if sys.version_info >= (3, 11) else [("length", 2)]), said
+
+
+GENERATION = """
+import sys, torch
+from transformers import GPT2Config, GPT2LMHeadModel
+model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=100, n_positions=128)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+prompt = torch.randint(5, 99, (4, 8)).cuda()
+for step in range(4):
+    text = model.generate(prompt, max_new_tokens=60, pad_token_id=0, eos_token_id=1, do_sample=sys.argv[1] == "sample")
+    assert text.shape == (4, 68), text.shape
+    model(text, labels=text).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("how", ["greedy", "sample"])
+def test_a_generated_text_is_as_long_as_its_limit_allows(url, tmp_path, how):
+    pytest.importorskip("transformers")
+    (tmp_path / "train.py").write_text(GENERATION)
+    command = [*VRAMSCOPE, "dryrun", "--json", "--server", url, "--card", "l4", "--", sys.executable]
+    done = subprocess.run([*command, str(tmp_path / "train.py"), how], capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert (answer["answer"], answer["steps"]) == ("fits", 3), done.stderr
+    (text,) = (one for one in answer["assumptions"] if "generates" in one)
+    assert text.startswith("train.py:8 (transformers/generation/utils.py:")
+    assert text.endswith(" generates every token up to its limit (an upper bound)")

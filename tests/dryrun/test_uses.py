@@ -114,3 +114,24 @@ def test_a_tensor_may_be_an_end_itself(tmp_path):
 
 def test_without_a_source_it_may_decide():
     assert decides("<ipython-input-3>", 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "reading", "expected"),
+    [
+        ("print(loss.item(), x[:int(n)].shape)", "loss.item()", (False, False)),
+        ("print(loss.item(), x[:int(n)].shape)", "int(n)", (True, True)),
+        ("y = x[:int(n)]; log(loss.item())", "loss.item()", (False, False)),
+        ("for row in range(int(n)): log(loss.item())", "int(n)", (True, True)),
+        ("for row in range(int(n)): log(loss.item())", "loss.item()", (False, False)),
+        ("log(loss.item(), loss.item() > 3)", "loss.item() ", (True, False)),
+        ("print(loss.item(), rows[2 * k.item()])", "k.item()", (True, False)),
+        ("n, shown = int(k), loss.item(); x[:n]", "int(k)", (True, True)),
+    ],
+)
+def test_of_several_values_in_a_line_each_has_its_own_use(tmp_path, line, reading, expected):
+    path = tmp_path / "train.py"
+    path.write_text(line)
+    column = line.index(reading)
+    place = 1, column, 1, column + len(reading.strip())
+    assert (decides(str(path), 1, place), is_length(str(path), 1, place)) == expected

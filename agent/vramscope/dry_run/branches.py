@@ -49,7 +49,7 @@ def question_of(frame: FrameType) -> Question:
     operands = _operands(file)
     if HAS_COLUMNS and (span := _span(frame.f_code, frame.f_lasti)) is not None:
         in_order = _in_order(frame, span, operands) if sys.version_info < (3, 12) else None
-        within = [in_order] if in_order is not None else [one for one in operands if _contains(one.span, span)]
+        within = [in_order] if in_order is not None else [one for one in operands if contains(one.span, span)]
     else:
         within = [one for one in operands if one.span[0] <= frame.f_lineno <= one.span[2]]
     return within[-1].question if within else Question(linecache.getline(file, frame.f_lineno), None)
@@ -64,16 +64,22 @@ def _in_order(frame: FrameType, span: Span, operands: Sequence[_Operand]) -> _Op
     for statement in dict.fromkeys(one.statement for one in reversed(operands)):
         parts = [one for one in operands if one.statement == statement]
         test = (*parts[0].span[:2], *parts[-1].span[2:])
-        if span != statement and not _contains(test, span):
+        if span != statement and not contains(test, span):
             continue
         places = [(at, _span(frame.f_code, at)) for at in _jumps(frame.f_code)]
-        jumps = [at for at, place in places if place is not None and (place == statement or _contains(test, place))]
+        jumps = [at for at, place in places if place is not None and (place == statement or contains(test, place))]
         if frame.f_lasti in jumps and len(jumps) % len(parts) == 0:
             return parts[jumps.index(frame.f_lasti) % len(parts)]
     return None
 
 
-def _contains(outer: Span, inner: Span) -> bool:
+def span_now(frame: FrameType) -> Span | None:
+    """Return the expression that a frame evaluates now. None before Python 3.11, which does not report it."""
+    return _span(frame.f_code, frame.f_lasti) if HAS_COLUMNS else None
+
+
+def contains(outer: Span, inner: Span) -> bool:
+    """Return whether a part of a file contains another one."""
     return outer[:2] <= inner[:2] and inner[2:] <= outer[2:]
 
 
@@ -105,13 +111,14 @@ def _operands(file: str) -> Sequence[_Operand]:
             is_check = isinstance(node.body[-1], ast.Raise) or (
                 not node.orelse and _only_objects(node.body, scopes[node])
             )
-            found += _parts(node.test, not leaves, _span_of(node), lines, is_check=is_check)
+            found += _parts(node.test, not leaves, span_of(node), lines, is_check=is_check)
         elif isinstance(node, ast.While | ast.Assert | ast.IfExp):
-            found += _parts(node.test, True, _span_of(node), lines, is_check=isinstance(node, ast.Assert))
+            found += _parts(node.test, True, span_of(node), lines, is_check=isinstance(node, ast.Assert))
     return found
 
 
-def _span_of(node: ast.stmt | ast.expr) -> Span:
+def span_of(node: ast.stmt | ast.expr) -> Span:
+    """Return the place of a node in its file."""
     return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
@@ -173,6 +180,6 @@ def _parts(
         for part in node.values:
             yield from _parts(part, wanted, statement, lines, is_check=is_check)
     elif not isinstance(node, ast.Constant):  # it has no jump, and reads nothing
-        first, column, last, last_column = span = _span_of(node)
+        first, column, last, last_column = span = span_of(node)
         text = lines[first - 1][column:last_column] if first == last else b" ".join(lines[first - 1 : last])
         yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted, is_check))

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NoReturn
 
 from vramscope.dry_run import (
     collectives,
+    generated_text,
     graph_capture,
     host_masks,
     largest_nonzero,
@@ -76,6 +77,7 @@ class DryRunProcess(StepListener):
             number_types.install()
             sparse_entries.install()
             sequence_lengths.install(self._log.lengths)
+            generated_text.install(self._log.text_ends)
             optimizers.install()
             routing.install()
             graph_capture.install(self._replayed)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, routing, sequence_lengths, sparse_entries
-from vramscope.dry_run.branches import Question, question_of
+from vramscope.dry_run.branches import Question, question_of, span_now
 from vramscope.dry_run.uses import decides, is_length
 from vramscope.guard import guarded
 from vramscope.process import patching
@@ -278,6 +278,13 @@ class ReadLog:
         place = _place(size_bytes, ["ctc_loss"], frame)
         self._count(replace(place, kind="used_number", assumed="lengths, taken as equal and as long as they can be"))
 
+    def text_ends(self, frame: FrameType | None) -> bool:
+        """Return whether a generated text ends before its limit, and count the read: it does in a run with few elements."""
+        with guarded("the end of a text"):
+            assumed = "one token" if self._selects_fewest else "every token up to its limit"
+            self._count(replace(_place(0, ["generate"], frame), kind="largest", assumed=assumed))
+        return self._selects_fewest
+
     def _count(self, place: ReadPlace) -> None:
         with self._mutex:
             self._counts[place] = self._counts.get(place, 0) + 1
@@ -353,9 +360,10 @@ def _purpose(
     is_float = number_types.reads_float()
     if operations and RECURRENT_OPERATIONS.fullmatch(operations[0]) and size_bytes == NUMBER_BYTES:
         return "number", "0"
-    is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno)
+    reading = None if frame is None else span_now(frame)
+    is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno, reading)
     if not scalar and (operations or size_bytes > 8):
         return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
-    if is_used and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno):
+    if is_used and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
         return "length", "0"
     return "number" if is_float and not is_used else "used_number", "0"

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from vramscope.dry_run.branches import Span, contains, span_of
+
 TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
 """Names of functions that convert a number to integers."""
 TO_POSITIONS: Final = frozenset({"argsort", "argmax", "argmin", "nonzero", "where", "max"})
@@ -30,29 +32,50 @@ MAKING: Final = frozenset(
 
 
 class _Statement(NamedTuple):
-    first_line: int
-    last_line: int
+    span: Span
     decides: bool
+    """Whether each value that it reads is used in a deciding expression."""
     is_length: bool = False
+    """Whether each value that it reads is a length."""
+    deciding: Sequence[Span] = ()
+    """Its own deciding expressions. Of several values in one line, those in or around them count."""
+    lengths: Sequence[Span] = ()
+    """Its own expressions that are lengths."""
 
 
-def decides(file: str, line: int) -> bool:
+def decides(file: str, line: int, reading: Span | None = None) -> bool:
     """Return whether a line uses its value in a condition, a comparison, an index or a conversion to an integer.
 
     If the value is assigned to a variable, all uses of that variable in the function count. True if the source cannot be read.
+
+    reading   the expression that reads the value, if it is known: a line may read several
     """
     found = _statements(file)
     if found is None:
         return True
-    return any(one.decides for one in found if one.first_line <= line <= one.last_line)
+    return any(one.decides or _is_beside(one.deciding, reading) for one in _at(found, line, reading))
 
 
-def is_length(file: str, line: int) -> bool:
+def is_length(file: str, line: int, reading: Span | None = None) -> bool:
     """Return whether a line uses its value as a length: ``x[:n]``, ``range(n)``, ``torch.zeros(n)``. With 0, nothing is left to do.
 
     If the value is assigned to a variable, all uses of that variable in the function count. False if the source cannot be read.
     """
-    return any(one.is_length for one in _statements(file) or () if one.first_line <= line <= one.last_line)
+    found = _statements(file) or ()
+    return any(one.is_length or _is_beside(one.lengths, reading) for one in _at(found, line, reading))
+
+
+def _at(found: Sequence[_Statement], line: int, reading: Span | None) -> list[_Statement]:
+    """Return the statement with the expression that reads, or all in the line."""
+    within = [one for one in found if one.span[0] <= line <= one.span[2]]
+    return [one for one in within if reading is not None and contains(one.span, reading)] or within
+
+
+def _is_beside(parts: Sequence[Span], reading: Span | None) -> bool:
+    """Return whether an expression is in one of the parts, or contains one; with an unknown expression, whether there are parts."""
+    if reading is None:
+        return bool(parts)
+    return any(contains(part, reading) or contains(reading, part) for part in parts)
 
 
 @functools.lru_cache(maxsize=256)
@@ -73,41 +96,44 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
             yield from _of(node)
         elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield _Statement(
-                node.test.lineno,
-                node.test.end_lineno or node.test.lineno,
+                span_of(node.test),
                 any(any(_reads(part)) for part in _undecided(node.test)),
             )
         elif isinstance(node, ast.For | ast.AsyncFor):
             head = ast.Expr(node.iter)
-            last = node.iter.end_lineno or node.iter.lineno
-            yield _Statement(node.iter.lineno, last, _reads_and_decides(head), _reads_a_length(head))
+            yield _Statement(
+                span_of(node.iter), False, deciding=_reading_deciding(head), lengths=_reading_lengths(head)
+            )
         elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
             assigned = {name for target in _targets(node) for name in _names(_container(target))}
-            own = _reads_and_decides(node)
-            length = _reads_a_length(node) or bool(assigned & lengths)
-            yield _Statement(node.lineno, node.end_lineno or node.lineno, own or bool(assigned & names), length)
+            yield _Statement(
+                span_of(node),
+                bool(assigned & names),
+                bool(assigned & lengths),
+                _reading_deciding(node),
+                _reading_lengths(node),
+            )
 
 
-def _reads_and_decides(statement: ast.stmt) -> bool:
-    """Return whether a value that this statement reads is used in a deciding expression of it.
+def _reading_deciding(statement: ast.stmt) -> list[Span]:
+    """Return the deciding expressions of a statement that read a value.
 
     A read is a call. ``int(x)`` is both a read and a deciding expression.
     """
     before = _before_reads(statement)
-    return any(
-        node is not part or _called(node) in TO_INTEGERS
+    return [
+        span_of(part)
         for part in _deciding(statement)
-        if part not in before
-        for node in _reads(part)
-    )
+        if part not in before and any(node is not part or _called(node) in TO_INTEGERS for node in _reads(part))
+    ]
 
 
-def _reads_a_length(statement: ast.stmt) -> bool:
-    """Return whether a value that this statement reads is a length in it. Without a call that reads, a tensor may be one itself."""
+def _reading_lengths(statement: ast.stmt) -> list[Span]:
+    """Return the lengths of a statement that read a value. Without a call that reads, a tensor may be one itself."""
     before = _before_reads(statement)
     reads = any(isinstance(node, ast.Call) and _called(node) in READING | TO_INTEGERS for node in ast.walk(statement))
     parts = [part for part in _lengths(statement) if part not in before]
-    return any(not reads or any(_reads(part)) for part in parts)
+    return [span_of(part) for part in parts if not reads or any(_reads(part))]
 
 
 def _lengths(scope: ast.AST) -> Iterator[ast.expr]:
@@ -153,7 +179,7 @@ def _within(scope: ast.AST) -> Iterator[ast.AST]:
             yield from _within(child)
 
 
-def _deciding(scope: ast.AST) -> Iterator[ast.AST]:
+def _deciding(scope: ast.AST) -> Iterator[ast.expr]:
     """Yield the expressions on which the control flow, a size or a position depends."""
     for node in _within(scope):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):

@@ -32,6 +32,8 @@ ASSUMED: Final[Mapping[str, str]] = {
     "balanced": "sends {} (balanced)",
 }
 """Kinds of reads that could change the answer, with the end of the sentence."""
+GENERATES: Final = "generate"
+"""Operation that reads whether a text has ended."""
 RECURRENT: Final = "the spaces of cuDNN for LSTM and GRU follow a formula (an H100 needed 0.8 % more)"
 """Assumption about LSTM and GRU (docs/dryrun.md)."""
 PLAIN_RECURRENT: Final = (
@@ -141,8 +143,9 @@ def assumptions(trial: Trial) -> list[str]:
 
 
 def _assumption(read: Read) -> str:
-    text = f"{_subject_of(read)} {ASSUMED[read.kind].format(read.assumed)}"
-    if (read.kind, read.assumed) != ("largest", "every element"):
+    words = "generates {}" if read.operation == GENERATES else ASSUMED[read.kind]
+    text = f"{_subject_of(read)} {words.format(read.assumed)}"
+    if read.kind != "largest" or not read.assumed.startswith("every"):
         return text
     line = _line_of(read) if read.experts is not None else None
     hint = (
