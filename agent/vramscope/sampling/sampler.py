@@ -90,6 +90,8 @@ class Sampler:
         self._before_ns = time.perf_counter_ns()
         self._finding_devices = threading.Lock()
         self._watched_cpu = False
+        self._is_unused = False
+        """Whether CUDA is up, and this process has no memory on any device."""
         self._other = other_accelerator()
         self._other_devices: list[int] = []
         self._find_other_from = 0.0
@@ -163,6 +165,8 @@ class Sampler:
             self._stop.wait(max(0.0, due - now))
 
     def _tick(self) -> None:
+        steps = self._clock.step  # read before the devices: what is found unused below was so in these steps
+        self._is_unused = False
         if time.monotonic() >= self._find_devices_from:
             self._find_devices()
         if self._other is not None and time.monotonic() >= self._find_other_from:
@@ -179,7 +183,7 @@ class Sampler:
             for device in self._other_devices:
                 read_ns = time.perf_counter_ns()
                 self._ring.put(self._sample(device, self._other.read(device), read_ns))
-        elif self._is_cpu_training():
+        elif self._is_cpu_training(steps):
             self._ring.put(self._sample(series.CPU, {}, time.perf_counter_ns()))
         now = time.monotonic()
         if now >= self._carry_from or self._stop.is_set():
@@ -296,6 +300,7 @@ class Sampler:
             if was_measured and self._cuda_was_up:
                 counter.cut()  # memory from before attach does not belong to the first step
             self._clock.watch(counter)
+        self._is_unused = not watched and not fresh
         if fresh:
             self._on_devices(tuple(counter.device for counter in self._clock.counters))
 
@@ -307,15 +312,22 @@ class Sampler:
         # Before the first is found, each reading asks, so that no step belongs to the CPU.
         self._find_other_from = time.monotonic() + (FIND_DEVICES_EVERY_S if self._other_devices else 0.0)
 
-    def _is_cpu_training(self) -> bool:
-        """Whether to report a training on the CPU: there is no GPU, or a step was made without it."""
-        if not self._watched_cpu and not cuda_is_up():
+    def _is_cpu_training(self, steps: int) -> bool:
+        """Whether to report a training on the CPU: there is no GPU, or a step was made without it.
+
+        Frameworks initialize CUDA where they train on the CPU, too.
+        """
+        if not self._watched_cpu and cuda_is_up():
+            if self._is_unused and steps:
+                self._watched_cpu = True
+                self._on_devices((series.CPU,))
+        elif not self._watched_cpu:
             import torch
 
             has_nvml = self.nvml is None or self.nvml.available
             no_other = self._other is None or self._other.is_missing()
             no_gpu = no_other and torch.version.hip is None and (torch.version.cuda is None or not has_nvml)
-            if no_gpu or self._clock.step:
+            if no_gpu or steps:
                 self._watched_cpu = True
                 self._on_devices((series.CPU,))
         return self._watched_cpu
