@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -25,7 +27,7 @@ def upgrade() -> None:
     connection = op.get_bind()
     for run_key in list(connection.execute(sa.select(ranks.c.run_key).distinct()).scalars()):
         stored = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run_key)).scalars()
-        columns = aggregate([decode_summary(summary) for summary in stored])
+        columns: dict[str, Any] = {**aggregate([decode_summary(summary) for summary in stored])}
         values = {name: columns[name] for name in _NAMES}
         if any(values.values()):
             connection.execute(runs.update().where(runs.c.key == run_key).values(values))
