@@ -84,6 +84,7 @@ def child_environment(environ: Mapping[str, str], settings: Settings, command: S
         child["VRAMSCOPE_RUN_ID"] = settings.run_id
     elif not _starts_one_rank(environ, command):
         child["VRAMSCOPE_RUN_ID"] = secrets.token_hex(8)
+    child["VRAMSCOPE_COMMAND_PID"] = str(os.getpid())  # the command replaces this process
     before = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(AUTOSTART)]
     child["PYTHONPATH"] = os.pathsep.join([str(AUTOSTART), *before])
     return child

@@ -210,6 +210,67 @@ assert torch._dynamo.utils.counters["frames"]["total"] < 20, torch._dynamo.utils
     assert len(attached_in(collector)) == 1
 
 
+INFERENCE = """
+import sys, torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).cuda().eval()
+kept = []
+with torch.no_grad():
+    for _ in range(100):
+        kept.append(model(torch.ones(2, 8, device="cuda")))
+print("vramscope.agent" in sys.modules)
+"""
+
+
+@pytest.mark.gpu
+def test_a_program_that_only_calls_a_model_on_a_gpu_is_a_run(desk, collector, emulated_gpu):
+    done = desk.run("--", sys.executable, desk.script(INFERENCE))
+    assert done.returncode == 0 and done.stdout == "True\n", done.stderr
+    assert len(attached_in(collector)) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "change", [("range(100)", "range(15)"), (".cuda()", ""), ("import sys", "is_helper = 1; import sys")]
+)
+def test_few_calls_or_calls_on_the_cpu_are_no_run(desk, collector, emulated_gpu, change):
+    """The third program is a helper that the command starts: a training's own evaluation server, say."""
+    script = INFERENCE.replace(*change)
+    if not change[1]:
+        script = script.replace('device="cuda"', 'device="cpu"') + "torch.ones(1).cuda()\n"
+    path = desk.script(script, "helper.py")
+    if "is_helper" in script:
+        path = desk.script(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {path!r}]).returncode)")
+    done = desk.run("--", sys.executable, path)
+    assert done.returncode == 0 and done.stdout == "False\n", done.stderr
+    assert attached_in(collector) == {}
+
+
+@pytest.mark.gpu
+def test_a_program_that_ends_its_own_session_is_not_attached_again(desk, collector, emulated_gpu):
+    own = INFERENCE.replace("kept = []", "kept = []\nfrom vramscope import agent\nagent.attach()\nagent.detach()")
+    done = desk.run("--", sys.executable, desk.script(own))
+    assert done.returncode == 0, done.stderr
+    assert len(attached_in(collector)) == 1
+
+
+@pytest.mark.gpu
+def test_a_training_after_many_calls_of_its_model_has_all_its_steps(desk, collector, emulated_gpu):
+    """The models of an evaluation before the training are known; its window is closed, and another one has the first steps."""
+    training = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    model(torch.ones(2, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    done = desk.run("--", sys.executable, desk.script(INFERENCE + training))
+    assert done.returncode == 0, done.stderr
+    assert len(attached_in(collector)) == 1
+    assert sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps") == 5
+    windows = {m.artifact for m in collector.messages if isinstance(m, messages.Piece) and m.kind == "window"}
+    assert len(windows) == 2
+
+
 @pytest.mark.gpu
 def test_a_program_that_runs_out_of_memory_before_its_optimizer_is_a_run(desk, collector, emulated_gpu):
     script = desk.script(

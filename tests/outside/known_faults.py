@@ -20,7 +20,5 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "328_a_class_for_each_step": "silent",
     "386_weights_by_last_losses": "partly",
     "388_hook_on_all_modules": "wrong",
-    "390_archive_of_a_search": "wrong",
-    "391_sessions_never_closed": "wrong",
     "392_gradients_that_come_late": "wrong",
 }

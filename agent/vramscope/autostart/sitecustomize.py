@@ -5,7 +5,7 @@ this file uses only the standard library, imports almost nothing, and waits. Whe
 watches ``Optimizer.__init__``, ``torch.autograd.backward`` and ``torch.autograd.grad``. When the first optimizer was made, or
 where there is none the first backward pass begins, it stops watching and attaches. That is before the first step, so that no
 peak is missed, and a process that only imports torch becomes no run. One that runs out of device memory before is attached
-when it fails.
+when it fails. Where the command itself only calls models on a GPU, it is attached after some calls (process/inference_calls.py).
 
 If the script attaches by itself, ``attach()`` here returns the session that runs already.
 
@@ -94,8 +94,28 @@ def _attach_when_training_begins(module: "Any") -> None:
     __init__.__wrapped__ = make  # type: ignore[attr-defined]
     __init__.__doc__ = make.__doc__
     optimizer_class.__init__ = __init__
+
+    def uses_gpu() -> None:
+        if waiting:
+            try:
+                from vramscope.process import inference_calls
+            except (ImportError, SyntaxError):
+                return  # another interpreter: _attach reports it when a training begins
+            restores.append(inference_calls.listen(begin))
+
     restores = [_call_before(getattr(autograd, name, None), begin) for name in ("backward", "grad")]
     sys.excepthook = excepthook
+    # PyTorch's queue of what runs when CUDA is initialized. (Its function for that would read the program's source text.)
+    queued = getattr(sys.modules.get("torch.cuda"), "_queued_calls", None)
+    if isinstance(queued, list) and _is_the_command():
+        queued.append((uses_gpu, []))
+
+
+def _is_the_command() -> bool:
+    """Whether this is the process that ``vramscope run`` started, or a rank that the command started with torchrun. Others may
+    be helpers of a training, such as a server for its evaluations: without a training they are no run."""
+    command = os.environ.get("VRAMSCOPE_COMMAND_PID")
+    return command == str(os.getpid()) or ("TORCHELASTIC_RUN_ID" in os.environ and command == str(os.getppid()))
 
 
 def _call_before(function: "Any", begin: "Any") -> "Any":

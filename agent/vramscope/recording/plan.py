@@ -72,6 +72,10 @@ class WindowPlan:
         """Request a window for a leak, to predict the effect of its fix. Leaks found at once share one window."""
         self._leak_waits = self._leaks_left > 0
 
+    def training_begins(self) -> None:
+        """Request the first steps again: their window ended before, in an inference."""
+        self._waiting = FIRST
+
     def next_request(self) -> WindowRequest | None:
         """Return the window to begin now, or None."""
         if self._asked:

@@ -31,6 +31,7 @@ from vramscope.recording.raw_window import Mark, RawWindow
 from vramscope.recording.untracked_models import InVariables, UntrackedModels
 from vramscope.recording.user_history import window_of_history
 from vramscope.recording.window_state import NO_WORK, DisableOnError, OpenWindow, highest_peaks
+from vramscope.recording.without_training import MOST_PASSES, WithoutTraining
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.phase import OPTIMIZER
 from vramscope.transport.uploads import Uploads
@@ -113,6 +114,7 @@ class WindowRecorder(StepListener):
     def begin(self) -> None:
         """Subscribe to the clock. The first window begins at once if CUDA is initialized, else with it."""
         self._history.listen()
+        self._clock.subscribe(WithoutTraining(self._clock, self._end_in_inference, self._plan.training_begins))
         self._clock.subscribe(self)
         self._begin_if_due()
         if self.window is None and self._torch.cuda.is_initialized():
@@ -155,8 +157,7 @@ class WindowRecorder(StepListener):
 
     def phase_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Handle a call of the outermost module with these arguments, at the begin of a phase."""
-        window = self.window
-        if window is not None:
+        if (window := self.window) is not None:
             window.timed(window.owners.inputs, len(window.raw.marks) - 1, args, kwargs)
 
     @property
@@ -183,8 +184,7 @@ class WindowRecorder(StepListener):
         self._first_call.end()
         if self._off:
             return
-        window = self.window
-        if window is None:
+        if (window := self.window) is None:
             self._begin_if_due(step.intervals)
         else:
             self._end_step_in_window(window, step.intervals)
@@ -197,8 +197,7 @@ class WindowRecorder(StepListener):
 
     def _noted(self, marks: Callable[[RawWindow], list[int]]) -> None:
         """Set a mark, and add its number to a list of the window. Changes of other threads get no mark."""
-        window = self.window
-        if window is not None and get_ident() == window.thread:
+        if (window := self.window) is not None and get_ident() == window.thread:
             self._mark(notes=False)
             if self.window is window:  # otherwise it has just been closed
                 marks(window.raw).append(len(window.raw.marks) - 1)
@@ -317,6 +316,11 @@ class WindowRecorder(StepListener):
                 self._close(f"closed after step {self._clock.step}: {self._limit}", in_step=False)
             else:
                 self._mark_in(window)
+
+    def _end_in_inference(self) -> None:
+        with self._all_or_nothing:
+            if self.window is not None and not self._is_capturing():
+                self._close(f"closed after {MOST_PASSES} forward passes without a backward pass", in_step=True)
 
     @guarded("recording windows")
     def _end_open_window(self) -> None:

@@ -25,6 +25,7 @@ from vramscope.process.hide_from_dynamo import skip_own_frames
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Patches
+from vramscope.steps.calls_without_graphs import CallsWithoutGraphs
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
 from vramscope.steps.hand_steps import HandSteps
@@ -91,6 +92,7 @@ class LoopHooks:
         self.grad_enabled: Callable[[], bool] = lambda: True
         self._transforming: Callable[[], int | None] = lambda: None
         """Returns the level of torch.func's transformations; None outside of them."""
+        self._graphless = CallsWithoutGraphs()
         self._leader = LeadingOptimizer()
         self._in_step: set[int] = set()
         """Optimizers whose step has begun and not ended, by id."""
@@ -224,7 +226,10 @@ class LoopHooks:
             batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
             if graphs is not None:
-                self.timed(graphs.before_forward, module.training)
+                if not self.optimizers and self._graphless.infers():
+                    self.timed(graphs.before_inference, args, kwargs, module.training)
+                else:
+                    self.timed(graphs.before_forward, module.training)
             clock.enter(FORWARD)
         elif clock.phase in (DATA, EVAL) or (clock.phase == OTHER and not clock.micro_steps):
             if graphs is not None:

@@ -194,3 +194,23 @@ def evaluation_before_the_training(device: str) -> float:
         model(x).pow(2).mean().backward()
         optimizer.step()
     return before
+
+
+@leaks("tensor-growth", holder="answers", bytes_each=OUT)
+def answers_of_frozen_weights(device: str) -> int:
+    """Gradients stay enabled: there is none to compute, so that no graph is built."""
+    model = mlp(device).eval().requires_grad_(requires_grad=False)
+    answers = []
+    for x in batches(device):
+        answers.append(model(x))  # <- leak; fix: answers.append(model(x).sum().item())
+    return len(answers)
+
+
+@innocent("frozen weights without no_grad(): the ten best answers stay")
+def best_answers_of_frozen_weights(device: str) -> int:
+    model = mlp(device).eval().requires_grad_(requires_grad=False)
+    best: list[tuple[float, torch.Tensor]] = []
+    for x in batches(device):
+        answer = model(x)
+        best = sorted([*best, (float(answer.sum()), answer)], key=lambda pair: pair[0])[-10:]
+    return len(best)
