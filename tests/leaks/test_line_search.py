@@ -45,6 +45,30 @@ def test_the_line_that_adds_is_found_through_a_variable(function: types.Function
     assert added_through(function.__code__, marks["taken"]) == expected
 
 
+class Ratios:
+    def __init__(self, tasks: list[str]) -> None:
+        self.history: dict[str, list[Any]] = {task: [] for task in tasks}
+
+    def newest(self, task: str) -> Any:
+        of_one = self.history[task]
+        return of_one[-1]
+
+    def keep(self, task: str, value: Any) -> None:
+        past = self.history[task]
+        past.append(value)
+
+
+def test_the_line_that_fills_lists_made_by_another_method_is_found() -> None:
+    """Neither the method that makes the lists nor one that only reads them is named."""
+    codes = list(line_search.codes_of_class(Ratios))
+    assert line_search.taken_and_filled(codes, "history") == (
+        Ratios.keep.__code__,
+        Ratios.keep.__code__.co_firstlineno + 2,
+    )
+    assert line_search.taken_and_filled(codes[:2], "history") is None
+    assert line_search.taken_and_filled(codes, "other") is None
+
+
 def starts(threads: list[Any], upload: Any) -> None:
     for _ in range(3):
         threads.append(Any(target=upload))  # calls

@@ -134,6 +134,19 @@ def added_through(code: types.CodeType, number: int) -> int | None:
     return None
 
 
+def taken_and_filled(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType, int] | None:
+    """The first function and line that add to what an earlier line takes out of the variable or attribute of that name."""
+    for outer in codes:
+        for code in with_inner(outer):
+            for line in lines_of(code) if has_variable(code, name) else ():
+                if (
+                    name in line.loads | line.attributes_loaded
+                    and (found := added_through(code, line.number)) is not None
+                ):
+                    return code, found
+    return None
+
+
 def overwritten_through(code: types.CodeType, number: int) -> int | None:
     """The line that puts most into a variable which line ``number`` takes out of a container, and only takes out:
     ``state["mean"] = 0.9 * state["mean"] + g`` after ``state = self.state[p]``. None where there is none."""

@@ -113,8 +113,17 @@ def filled_inside(paths: Sequence[Path], skip: int, at: _Place) -> _Place:
     code, line = at
     if code is None or line is None:
         return at
-    through = line_search.added_through if _inner_name(paths, skip) == "" else line_search.overwritten_through
-    return code, through(code, line) or line
+    if _inner_name(paths, skip) != "":
+        return code, line_search.overwritten_through(code, line) or line
+    found = line_search.added_through(code, line)
+    if found is None and not line_search.adds_at(code, line):
+        # That line makes the lists: others take them out and fill them.
+        last = paths[0].links()[skip - 1]
+        if last.parent is None:
+            return line_search.taken_and_filled([code], last.root.name) or at
+        if last.label.startswith("."):
+            return line_search.taken_and_filled(own_codes(last.parent.kind), last.label[1:]) or at
+    return code, found or line
 
 
 def _inner_name(paths: Sequence[Path], skip: int) -> str | None:
