@@ -147,6 +147,33 @@ def test_of_a_hook_the_line_that_registers_it_is_told() -> None:
     assert all("# <- registered" in line for _, _, line in findings)
 
 
+def with_hooks_of_all_modules() -> None:
+    training = Training()
+
+    def watch() -> None:
+        table: dict[Any, Any] = {}
+
+        def hook(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+            table.setdefault(module, output.detach().clone())
+
+        nn.modules.module.register_module_forward_hook(hook)  # <- for all
+
+    for _ in range(STEPS):
+        watch()
+        training.step(torch.randn(128, 64))
+
+
+def found_with_hooks_of_all_modules() -> list[tuple[str, str, str]]:
+    return found_in(with_hooks_of_all_modules)
+
+
+def test_hooks_of_all_modules_are_one_holder() -> None:
+    """PyTorch's own table has them; no variable leads to them."""
+    (finding,) = apart(found_with_hooks_of_all_modules)
+    assert finding[:2] == ["tensor-growth", "_global_forward_hooks"]
+    assert "# <- for all" in finding[2]
+
+
 OF_MADE_UP_NAMES = """
 for step in range(60):
     out = training.step(torch.randn(128, 64))

@@ -72,7 +72,12 @@ def roots() -> list[list[Root]]:
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
     mine = _without_arguments(mine)
     selves = [root for root in mine if _is_self(root)]
-    return [[root for root in mine if not _is_self(root)], theirs, [*_globals(), *_context(), *_modes()], selves]
+    return [
+        [root for root in mine if not _is_self(root)],
+        theirs,
+        [*_globals(), *_context(), *_modes(), *_hooks_of_all()],
+        selves,
+    ]
 
 
 def _without_arguments(mine: list[Root]) -> list[Root]:
@@ -251,6 +256,14 @@ def _modes() -> Iterator[Root]:
             kind = type(mode)
             if type_info.module_of(kind).partition(".")[0] != "torch":
                 yield Root("context variable", type_info.name_of(kind), mode, None, None, None, "")
+
+
+def _hooks_of_all() -> Iterator[Root]:
+    """Yield PyTorch's tables of hooks for all modules, and for all optimizers, with what the user has registered."""
+    for module in ("torch.nn.modules.module", "torch.optim.optimizer"):
+        for name, value in list(vars(sys.modules.get(module, types)).items()):
+            if name.startswith("_global_") and name.endswith("hooks") and issubclass(type(value), dict) and value:
+                yield Root("global", name, value, None, None, None, module)
 
 
 def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:

@@ -170,7 +170,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
         limited=_is_limited(links, codes, is_container=is_container),
-        keyed=(issubclass(last.kind, Mapping) and not in_optimizer) or in_cached_function,
+        # PyTorch gives each hook a number of its own: no entry comes again
+        keyed=(issubclass(last.kind, Mapping) and not in_optimizer and mechanism is not Mechanism.HOOKS)
+        or in_cached_function,
         looked_up=in_cached_function or (issubclass(last.kind, Mapping) and _is_looked_up(links, codes)),
         made_anew=len(links) == 1 and root.code is not None and line_search.made_anew(root.code, root.name),
         cut=not is_container and _is_cut(links, codes),
@@ -221,7 +223,8 @@ def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
         return Mechanism.WEAK_KEYS
     if inner == CACHED:
         return Mechanism.CACHED_FUNCTION
-    return Mechanism.HOOKS if labels[-1].removeprefix(".") in HOOKS else Mechanism.NONE
+    last = labels[-1].removeprefix(".")
+    return Mechanism.HOOKS if last.removeprefix("_global") in HOOKS else Mechanism.NONE
 
 
 MANY_CACHES: Final = 3

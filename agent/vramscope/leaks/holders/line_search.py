@@ -240,7 +240,8 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
             if not any(name.startswith(prefix) and name.endswith(suffix) for name in part.co_names):
                 continue
             for line in lines_of(part):
-                if any(name.startswith(prefix) and name.endswith(suffix) for name in line.attributes_loaded):
+                called = line.attributes_loaded | line.loads
+                if any(name.startswith(prefix) and name.endswith(suffix) for name in called):
                     found.append((not line.in_loop, part, line.number))
     return min(found, key=lambda entry: entry[0])[1:] if found else None
 

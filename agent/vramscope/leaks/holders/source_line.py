@@ -33,12 +33,13 @@ def place_of(
     if at is not None:
         return at  # a container of the user's own class, which fills itself
     name, owner, of = root.name, None, ""
+    labels = [f".{root.name}" if root.name.startswith("_global_") else "", *(link.label for link in links[1:])]
+    if any(label.startswith("._") and label.endswith("hooks") for label in labels):
+        found = line_search.call_at(codes.all, "register_", "hook")
+        if found is not None:
+            return found
     for link in links[1:]:
         label = link.label
-        if label.startswith("._") and label.endswith("hooks"):
-            found = line_search.call_at(codes.all, "register_", "hook")
-            if found is not None:
-                return found
         if link.parent is not None and type_info.module_of(link.parent.kind) == "itertools":
             container = False  # not the lines that ask it for the next one: the one that makes it
         if label.startswith("."):
