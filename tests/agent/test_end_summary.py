@@ -262,6 +262,10 @@ def test_a_container_that_grew_until_the_end_is_named_beside_no_leak() -> None:
     assert leak_line(scan(filling=[slower]), GIB).endswith(
         "had grown to 3.00 MiB by then, more and more slowly (by 2.00 KiB a step of late); whether it has a bound is unknown."
     )
+    why = [messages.Transition(state="suspected", reason="is-cut", step=9)]
+    assert leak_line(scan(filling=[msgspec.structs.replace(filling, why=why)]), GIB).endswith(
+        "had grown to 3.00 MiB by then; a line that keeps only a slice of it may bound it."
+    )
 
 
 def test_the_most_memory_of_the_process_is_its_own(tmp_path: Path) -> None:

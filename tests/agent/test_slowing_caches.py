@@ -11,7 +11,7 @@ import torch
 from scans import watched
 
 from vramscope.leaks.verdict.history import Observation, late_growth
-from vramscope.protocol.leak_notes import slows_down
+from vramscope.protocol.leak_notes import is_cut, slows_down
 
 LOOKS = (3, 7, 11, 15, 21, 29, 41, 59, 74, 99)
 
@@ -68,6 +68,33 @@ def test_a_cache_that_takes_ever_fewer_entries_is_named_and_no_finding() -> None
     (named,) = (leak for leak in last.filling if leak.name == "cache")
     assert slows_down(named) and named.held_bytes >= 50 * 16 * 1024
     assert 0 < (named.growth_bytes_per_step or 0) < named.held_bytes / last.step
+
+
+def bank_of(rows: int, steps: int = 100) -> list[Any]:
+    """Looks at a training with a tensor that takes 8 rows of 4 KiB a step and is cut to so many."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bank = torch.zeros(0, 1024)
+    with watched() as scans:
+        for _ in range(steps):
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            bank = torch.cat([bank, torch.ones(8, 1024)])
+            bank = bank[-rows:]
+    return scans
+
+
+def test_a_tensor_that_is_cut_and_grows_is_named_and_no_finding() -> None:
+    scans = bank_of(500_000)
+    assert not any(leak.name == "bank" for scan in scans for leak in scan.leaks)
+    (named,) = (leak for leak in scans[-1].filling if leak.name == "bank")
+    assert is_cut(named) and named.held_bytes >= 8 * 60 * 4096
+
+
+def test_a_tensor_that_is_cut_and_full_is_not_named() -> None:
+    scans = bank_of(200)
+    assert not scans[-1].leaks and not scans[-1].filling
 
 
 def test_a_cache_that_is_full_is_not_named() -> None:

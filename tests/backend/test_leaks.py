@@ -556,6 +556,20 @@ def test_of_a_cache_that_takes_ever_fewer_entries_the_pace_of_late_is_told() -> 
     assert "masks (train.py:87) grew to 1.00 MiB, more and more slowly (by 2.00 KiB a step of late)" in over.sentence
 
 
+@pytest.mark.parametrize("beside", [True, False], ids=["beside an overlap", "alone"])
+def test_of_a_tensor_that_is_cut_no_leak_is_foretold(server: RunningServer, beside: bool) -> None:
+    """It explains the growth of memory, beside a value that lives a step too long as well."""
+    agent = growing_run(server, 64 * MIB)
+    why = [messages.Transition(state="suspected", reason="is-cut", step=80)]
+    bank = leak("tensor-growth", "bank", held_bytes=60 * MIB, growth_bytes_per_step=64.0 * MIB, why=why)
+    overlap = [leak("overlap", "z", peak_effect_bytes=0, growth_bytes_per_step=None)] if beside else []
+    server.send(agent, scan(*overlap, filling=[bank]))
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == ("held" if beside else "unknown")
+    assert "bank (train.py:87) gr" in verdict["sentence"] and "reported as a leak" not in verdict["sentence"]
+    assert verdict["sentence"].endswith("A line that keeps only a slice of it may bound it.")
+
+
 @pytest.mark.parametrize(("rise", "level"), [(0.002, "unknown"), (0.05, "growth")])
 def test_growth_that_nobody_is_named_for_is_a_badge_from_a_share_of_the_memory_on(rise: float, level: str) -> None:
     """A data set that gets larger with each round, say."""

@@ -23,7 +23,7 @@ from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import slows_down
+from vramscope.protocol.leak_notes import is_cut, slows_down
 from vramscope.protocol.series import OVERLAPS
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class FindingRegistry:
         if is_unknown and (place := frames.user_line()) is not None:
             file, line, function = place  # where the evaluation runs
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
-        if verdict.waits in (Reason.MAY_FILL_UP, Reason.SLOWS_DOWN):
+        if verdict.waits in (Reason.MAY_FILL_UP, Reason.SLOWS_DOWN, Reason.IS_CUT):
             (self._recurring.add if verdict.keys_recur else self._recurring.discard)(key)
             self._filling[key] = leak
             return
@@ -186,7 +186,7 @@ class FindingRegistry:
     @property
     def has_open_growth(self) -> bool:
         """True while a container grows that may reach a bound later."""
-        return not all(map(slows_down, self._filling.values())) or any(
+        return not all(slows_down(one) or is_cut(one) for one in self._filling.values()) or any(
             leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values()
         )
 

@@ -42,6 +42,11 @@ def was_needed(scan: Scan) -> bool:
     return scan.tensors > 0
 
 
+def is_cut(leak: Leak) -> bool:
+    """Of a tensor that gets longer: the code keeps only a slice of it, so that it has a bound."""
+    return bool(leak.why) and leak.why[-1].reason == "is-cut"
+
+
 def slows_down(leak: Leak) -> bool:
     """Of a container that may fill up: it takes ever fewer entries."""
     return bool(leak.why) and leak.why[-1].reason == "slows-down"

@@ -10,7 +10,7 @@ from vramscope.memory.host import highest_resident_bytes
 from vramscope.process import terminal
 from vramscope.process.identity import devices
 from vramscope.protocol import messages, series
-from vramscope.protocol.leak_notes import is_leak, is_note, is_on_host, slows_down, was_needed
+from vramscope.protocol.leak_notes import is_cut, is_leak, is_note, is_on_host, slows_down, was_needed
 from vramscope.protocol.number_format import amount
 from vramscope.sampling.highest_step import HighestStep
 
@@ -174,7 +174,10 @@ def _filling(scan: messages.Scan) -> str:
     late = round(filling.growth_bytes_per_step or 0.0)
     slower = f", more and more slowly (by {amount(late)} a {filling.per} of late)" if slows_down(filling) else ""
     grown = f"{filling.name}{at} had grown to {amount(filling.held_bytes)} by then{slower}"
-    return f" {grown}; whether it has a bound is unknown."
+    bound = (
+        "a line that keeps only a slice of it may bound it" if is_cut(filling) else "whether it has a bound is unknown"
+    )
+    return f" {grown}; {bound}."
 
 
 def _held(leak: messages.Leak) -> str:

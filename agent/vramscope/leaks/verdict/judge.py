@@ -338,8 +338,8 @@ class Judge:
                 slower = kind.reason is Reason.STILL_MORE and (holder.keyed or late is not None)
                 found.keys_recur = slower or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
-        elif is_new and holder.limited and _waits_to_fill(scans[0].iteration, now):
-            found.waits = Reason.MAY_FILL_UP
+        elif is_new and (holder.cut or (holder.limited and _waits_to_fill(scans[0].iteration, now))):
+            found.waits, found.keys_recur = Reason.IS_CUT if holder.cut else Reason.MAY_FILL_UP, holder.cut
         elif kind.chain and context.per == "step":
             restarts = history.restarts
             if restarts is None:

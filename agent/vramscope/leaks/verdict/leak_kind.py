@@ -158,11 +158,7 @@ class Classification:
             reason = Reason.TENSORS_INCREASE
         else:
             patience = _patience(holder, self.context.per)
-            leaks = (
-                holder.carried
-                and not holder.cut
-                and lengthens([*self.before, now], patience, POLICY.tensor_growth_scans)
-            )
+            leaks = holder.carried and lengthens([*self.before, now], patience, POLICY.tensor_growth_scans)
             reason = Reason.TENSOR_LENGTHENS
         return LeakKind("tensor-growth", self.group.tensors, reason) if leaks else None
 

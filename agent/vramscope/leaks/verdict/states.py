@@ -29,6 +29,7 @@ class Reason(enum.Enum):
     MAY_BE_EMPTIED = "may-be-emptied"
     MAY_FILL_UP = "may-fill-up"
     SLOWS_DOWN = "slows-down"
+    IS_CUT = "is-cut"
     SAME_AS_ANOTHER = "same-as-another"
     # reported
     OVERLAPS_EACH_STEP = "overlaps-always"

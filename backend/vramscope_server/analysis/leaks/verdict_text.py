@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import slows_down
+from vramscope.protocol.leak_notes import is_cut, slows_down
 from vramscope.protocol.series import OVERLAPS
 from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.series.trend import MIN_STEPS, Trend
@@ -106,6 +106,7 @@ def leak_verdict(
     """
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
+    is_filled = floor is not None and sum(_pace(leak, steps) for leak in filling) >= EXPLAINED * floor.slope
     if on_card:
         sentences = [_who(leaks[0]), _how_much(leaks[0])]
         steady = all(leak["note"] or is_steady(leak) for leak in on_card)
@@ -114,9 +115,11 @@ def leak_verdict(
         if len(leaks) > 1:
             more = len(leaks) - 1
             sentences.append(f"{count(more)} more finding{'s are' if more > 1 else ' is'} listed below.")
-        rises = floor is not None and _rises(floor) and not larger
+        rises = floor is not None and _rises(floor) and not larger and not is_filled
         if steady and not rises and not larger and leaks[0]["kind"] in KIND_WORDS:
             sentences.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
+        if steady and filling:
+            sentences.append(_filling(filling, ended=ended))
         return RunLeakVerdict(
             "leak" if not steady else "growth" if rises else "held", " ".join(filter(None, sentences))
         )
@@ -133,9 +136,7 @@ def leak_verdict(
     if larger := _grows_by_itself(floor, models_slope, growing_peaks, end):
         return RunLeakVerdict("none", f"{larger} {scans}{kept}")
     if floor is not None and floor.growing:
-        explained = sum(_pace(leak, steps) for leak in filling)
-        may_be_harmless = explained >= EXPLAINED * floor.slope or not _rises(floor)
-        level: Literal["unknown", "growth"] = "unknown" if may_be_harmless else "growth"
+        level: Literal["unknown", "growth"] = "unknown" if is_filled or not _rises(floor) else "growth"
         return RunLeakVerdict(level, f"Memory after each step rises by {_slope(floor)}{end}. {scans}{kept}")
     if floor is not None and floor.rises_in_jumps:
         jumps = "one jump" if floor.jumps == 1 else f"{count(floor.jumps)} jumps"
@@ -183,6 +184,9 @@ def _pace(leak: messages.Leak, steps: int) -> float:
     return max(late, leak.held_bytes / max(1, steps)) if slows_down(leak) else late
 
 
+_MAY_BE_CUT: Final = "A line that keeps only a slice of it may bound it."
+
+
 def _filling(filling: Sequence[messages.Leak], *, ended: bool) -> str:
     first = filling[0]
     where = "" if first.file is None else f" ({source_place(first.file, first.line)})"
@@ -193,8 +197,10 @@ def _filling(filling: Sequence[messages.Leak], *, ended: bool) -> str:
     slower = f", more and more slowly{late}" if slows else ""
     if ended:
         grew = f"{first.name}{where} grew to {amount(first.held_bytes)}{slower}{others} by the last scan"
-        return f"{grew}. Whether it has a bound is unknown."
+        return f"{grew}. {_MAY_BE_CUT if is_cut(first) else 'Whether it has a bound is unknown.'}"
     grows = f"{first.name}{where} grows{slower}: {amount(first.held_bytes)} so far{others}. It may fill up"
+    if is_cut(first):
+        return f"{first.name}{where} grows: {amount(first.held_bytes)} so far{others}. {_MAY_BE_CUT}"
     return f"{grows}." if slows else f"{grows}; if it grows on, it is reported as a leak."
 
 
