@@ -283,6 +283,7 @@ class LeakDetector:
     def _start_steps(self) -> None:
         """Steps end iterations from now on: backwards before the first one were its micro-steps."""
         self._loop.has_steps = True
+        self._judge.training_begins()
         self._ages.forget(self._schedule.start_steps())
 
     def _end_iteration(self, *, between_steps: bool = True, may_skip: bool = False) -> None:
@@ -304,8 +305,7 @@ class LeakDetector:
         if self._clock.is_training_thread():
             self._first_call.stop()
             if self._loop.is_between_steps:
-                self._loop.is_between_steps = False
-                self._loop.training_mode = module.training
+                self._loop.is_between_steps, self._loop.training_mode = False, module.training
                 self._clock.timed(partial(self._scan_if_due, fresh=True))
                 self._clock.enter(FORWARD)
 

@@ -74,8 +74,7 @@ class FindingRegistry:
         """Of each finding with a holder: whether its fix frees the saved tensors of graphs and keeps the tensors themselves."""
         self._followers: list[tuple[FindingKey, PeakFollower, dict[int, int]]] = []
         self._unwalked_are_kept = False
-        self._seconds, self._tensors, self._not_scanned = 0.0, 0, ""
-        self._scan_step, self._reason = 0, ""
+        self._seconds, self._tensors, self._not_scanned, self._scan_step, self._reason = 0.0, 0, "", 0, ""
 
     @property
     def names_an_evaluation(self) -> bool:
@@ -103,10 +102,11 @@ class FindingRegistry:
 
     def report_filling(self, memory: MemorySinceScan) -> None:
         """Report containers that might have filled up and have grown until now, as far as memory shows it."""
-        filling = {key: leak for key, leak in self._filling.items() if key not in self._recurring}
-        self._filling = {key: leak for key, leak in self._filling.items() if key not in filling}
+        data = {key for key, leak in self._filling.items() if leak.per != "step" and self._clock.step}  # of a training
+        filling = {key: leak for key, leak in self._filling.items() if key not in self._recurring | data}
         if not filling:
             return
+        self._filling = {key: leak for key, leak in self._filling.items() if key not in filling}
         if has_gone_on([*filling.values(), *self._leaks.values()], memory):
             for key, leak in filling.items():
                 self._put(key, leak)

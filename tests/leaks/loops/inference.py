@@ -214,3 +214,21 @@ def best_answers_of_frozen_weights(device: str) -> int:
         answer = model(x)
         best = sorted([*best, (float(answer.sum()), answer)], key=lambda pair: pair[0])[-10:]
     return len(best)
+
+
+@innocent("features of a frozen model, and then a head that is trained on them", settles_bytes=CALLS * OUT)
+def features_before_the_training(device: str) -> int:
+    """The optimizer is made after the features."""
+    model = mlp(device).eval()
+    parts = []
+    with torch.no_grad():
+        for x in batches(device):
+            parts.append(model(x))
+    parts = torch.cat(parts)  # type: ignore[assignment]
+    head = nn.Linear(10, 2).to(device)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+    for rows in torch.arange(len(parts)).split(ROWS):
+        optimizer.zero_grad()
+        head(parts[rows.to(device)]).pow(2).mean().backward()  # type: ignore[call-overload]
+        optimizer.step()
+    return len(parts)

@@ -23,7 +23,6 @@ from vramscope.leaks.verdict.history import (
     Observation,
     bytes_per_iteration,
     bytes_per_step,
-    gains_elements,
     has_settled,
     has_shrunk,
     is_plain_and_dead,
@@ -34,6 +33,7 @@ from vramscope.leaks.verdict.history import (
 )
 from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
+from vramscope.leaks.verdict.may_fill_up import may_be_for_a_training, may_have_a_bound, waits_to_fill
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import HolderState, Reason, Transition
@@ -77,6 +77,11 @@ class Judge:
         reported = without_duplicates(self._without_parts(verdicts, groups), material)
         self._note_states(verdicts, reported, context.step)
         return reported
+
+    def training_begins(self) -> None:
+        """The first step has ended. What grew before and was not reported was no growth of the training."""
+        reported = HolderState.REPORTED
+        self._histories = {key: history for key, history in self._histories.items() if history.state is reported}
 
     def _note_states(self, verdicts: list[HolderVerdict], reported: list[HolderVerdict], step: int) -> None:
         """Move each holder to the state that follows from its verdict."""
@@ -317,8 +322,11 @@ class Judge:
         age = max(now.reach, 1) if group.graphs else None
         if kind.name == "growing-eval" and context.evaluating:
             growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, context.boundaries))
-        found = HolderVerdict(kind.name, group, kind.count, age, growth, given, per=context.per, reason=kind.reason)
         is_new = kind.name == "tensor-growth" and history.state is not HolderState.REPORTED
+        waits = Reason.MAY_FILL_UP if is_new and may_be_for_a_training(now, context) else None
+        found = HolderVerdict(
+            kind.name, group, kind.count, age, growth, given, per=context.per, reason=kind.reason, waits=waits
+        )
         if kind.name in GROWS and holder.container and not kind.chain:
             cycle = history.accumulation
             if cycle is None:
@@ -329,8 +337,8 @@ class Judge:
                 found.waits = Reason.MAY_BE_EMPTIED
             elif (
                 is_new
-                and _may_have_a_bound(group, cycle, scans)
-                and (kind.reason is Reason.STILL_MORE or _waits_to_fill(cycle.started, now))
+                and may_have_a_bound(group, cycle, scans)
+                and (kind.reason is Reason.STILL_MORE or waits_to_fill(cycle.started, now))
             ):
                 late = late_growth(scans) if kind.reason is Reason.STILL_MORE else None
                 found.waits = Reason.MAY_FILL_UP if late is None else Reason.SLOWS_DOWN
@@ -338,7 +346,7 @@ class Judge:
                 slower = kind.reason is Reason.STILL_MORE and (holder.keyed or late is not None)
                 found.keys_recur = slower or (holder.looked_up and keys_recur(scans))
             found.emptied_after = cycle.after
-        elif is_new and (holder.cut or (holder.limited and _waits_to_fill(scans[0].iteration, now))):
+        elif is_new and (holder.cut or (holder.limited and waits_to_fill(scans[0].iteration, now))):
             found.waits, found.keys_recur = Reason.IS_CUT if holder.cut else Reason.MAY_FILL_UP, holder.cut
         elif kind.chain and context.per == "step":
             restarts = history.restarts
@@ -356,18 +364,6 @@ class Judge:
             and now.held_bytes < self._considerable_bytes
             and cycle.may_be_emptied_yet(now.iteration, context.epoch_ended)
         )
-
-
-def _may_have_a_bound(group: HeldMemory, cycle: AccumulationCycle, scans: Sequence[Observation]) -> bool:
-    """True where growth may end by itself: each key comes once, or the code limits the number or puts new elements in the place of
-    old ones. (Whole models are not kept on purpose.)"""
-    may = group.holder.limited or group.holder.drained or (group.holder.keyed and gains_elements(scans))
-    return may and cycle.after is None and not group.models
-
-
-def _waits_to_fill(started: int, now: Observation) -> bool:
-    """True while what may have a bound is not reported yet. (A container whose growth slows down is not reported at all.)"""
-    return now.iteration - started < POLICY.filling_iterations
 
 
 def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]) -> None:
