@@ -22,7 +22,7 @@ from vramscope.oom_diagnosis.estimate import Basis
 from vramscope.oom_diagnosis.estimate_prose import basis_words
 from vramscope.oom_diagnosis.evidence import _batch_size
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.oom_diagnosis.growth import growing, growth_of, retained_by
+from vramscope.oom_diagnosis.growth import growing, growth_of, retained_by, retained_by_all
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 from vramscope.protocol import messages
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, ModuleBytes
@@ -947,6 +947,22 @@ def test_a_container_emptied_each_epoch_retains_its_fill() -> None:
     assert [retained_by(evaluation, step) for step in (200, 205, 299)] == [0, 0, 0]
     box = SimpleNamespace(leaks=[evaluation], last_look=["what it holds now"], step=205)
     assert growing(box) == ["what it holds now"]  # type: ignore[arg-type]
+
+
+def test_a_graph_that_the_newest_output_shares_is_retained_by_the_leak() -> None:
+    """Nothing of it is exclusive. Of several leaks that share a graph, one counts."""
+    state = messages.Leak(
+        kind="growing-eval", name="state", holder="", count=22, first_step=0, last_step=0, held_bytes=100 * MIB,
+        exclusive_bytes=0, growth_bytes_per_step=4.0 * MIB, peak_effect_bytes=98 * MIB, advice="",
+    )  # fmt: skip
+    other = msgspec.structs.replace(state, name="other", exclusive_bytes=3 * MIB, peak_effect_bytes=90 * MIB)
+    overlap = msgspec.structs.replace(state, kind="overlap", name="out", peak_effect_bytes=200 * MIB)
+    emptied = msgspec.structs.replace(state, name="losses", emptied_after=10, peak_effect_bytes=300 * MIB)
+    assert retained_by_all([state, other, overlap, emptied], 0) == 98 * MIB
+    assert retained_by_all([overlap, emptied], 0) == 0
+    large = msgspec.structs.replace(other, exclusive_bytes=120 * MIB)
+    assert retained_by_all([state, large], 0) == 120 * MIB
+    assert retained_by_all([], 0) == 0
 
 
 def test_a_run_that_was_trained_in_the_same_way_is_no_remedy() -> None:

@@ -23,7 +23,7 @@ from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
 from vramscope.protocol import messages
-from vramscope.protocol.leak_notes import is_cut, slows_down
+from vramscope.protocol.leak_notes import is_cut, is_on_host, slows_down
 from vramscope.protocol.series import OVERLAPS
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class FindingRegistry:
             self._send()
 
     def report_filling(self, memory: MemorySinceScan) -> None:
-        """Report containers that might have filled up and have grown until now, as far as memory shows it."""
-        data = {key for key, leak in self._filling.items() if leak.per != "step" and self._clock.step}  # of a training
+        """Report what might have filled up and grew until now, but no data of a training and no results of inference on a host."""
+        data = {k for k, leak in self._filling.items() if leak.per != "step" and (self._clock.step or is_on_host(leak))}
         filling = {key: leak for key, leak in self._filling.items() if key not in self._recurring | data}
         if not filling:
             return

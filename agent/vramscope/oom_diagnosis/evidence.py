@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from vramscope.oom_diagnosis.facts import Facts, line_of
-from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by
+from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by_all
 from vramscope.oom_diagnosis.message import Message
 from vramscope.oom_diagnosis.message_amounts import EXABYTE, HIP, OLD_FORMATS, conf_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
@@ -150,7 +150,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         peak_before_bytes=record.last_step.get("peak_allocated_bytes"),
         end_before_bytes=record.last_step.get("end_allocated_bytes"),
         peak_at_first_bytes=None if growth is None else growth.first_peak_bytes,
-        leaked_bytes=sum(retained_by(leak, record.step) for leak in leaks),
+        leaked_bytes=retained_by_all(leaks, record.step),
         leak_name="" if worst is None else worst.name,
         leak_line="" if worst is None or worst.file is None else line_of(worst.file, worst.line),
         leak_advice="" if worst is None else worst.advice,

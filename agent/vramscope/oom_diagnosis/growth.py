@@ -7,7 +7,7 @@ question is whether growth is the reason. So the whole rise counts, not its slop
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ YOUNG_STEPS: Final = 24
 MOST_INTERVALS: Final = 8
 LEAST_SHARE: Final = 0.25
 """Share of the mean rise that each interval must have. A single jump is no growth."""
+GRAPHS: Final = ("growing", "growing-eval")
 LEAKS_THAT_GROW: Final = ("growing", "growing-eval", "tensor-growth", "cycle", "overlap", "overlap-unfreed")
 
 
@@ -79,6 +80,18 @@ def retained_by(leak: Leak, step: int) -> int:
         return int(leak.exclusive_bytes * (step % leak.emptied_after) / leak.emptied_after)
     grown = (leak.growth_bytes_per_step or 0) * max(0, step - leak.last_step)
     return int(leak.exclusive_bytes + grown)
+
+
+def retained_by_all(leaks: Iterable[Leak], step: int) -> int:
+    """Bytes that these leaks retain at a step.
+
+    Of a graph that a variable of the current step shares, as its newest output does, nothing is exclusive. Still the peak falls by
+    what the leak's fix frees.
+    """
+    leaks = list(leaks)
+    graphs = [leak for leak in leaks if leak.kind in GRAPHS and leak.emptied_after is None]
+    effects = [leak.peak_effect_bytes or 0 for leak in graphs]
+    return max([sum(retained_by(leak, step) for leak in leaks), *effects])
 
 
 def _is_of_an_evaluation(leak: Leak) -> bool:

@@ -232,3 +232,13 @@ def features_before_the_training(device: str) -> int:
         head(parts[rows.to(device)]).pow(2).mean().backward()  # type: ignore[call-overload]
         optimizer.step()
     return len(parts)
+
+
+@innocent("the answers go to the host, where the program wants them")
+def answers_on_the_host(device: str) -> int:
+    model = mlp(device).eval()
+    answers: list[Any] = []
+    with torch.no_grad():
+        for x in batches(device):
+            answers.append(model(x).sum().item() if device == "cpu" else model(x).cpu())
+    return len(answers)
