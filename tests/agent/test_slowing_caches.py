@@ -71,7 +71,7 @@ def test_a_cache_that_takes_ever_fewer_entries_is_named_and_no_finding() -> None
 
 
 def bank_of(rows: int, steps: int = 100) -> list[Any]:
-    """Looks at a training with a tensor that takes 8 rows of 4 KiB a step and is cut to so many."""
+    """Scans of a training with a tensor that gets 8 rows of 4 KiB in each step and is cut to ``rows``."""
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     bank = torch.zeros(0, 1024)
