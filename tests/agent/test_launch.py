@@ -246,6 +246,14 @@ def test_few_calls_or_calls_on_the_cpu_are_no_run(desk, collector, emulated_gpu,
 
 
 @pytest.mark.gpu
+def test_a_forked_child_that_only_infers_is_no_run(desk, collector, emulated_gpu):
+    script = f"import os, torch\nif os.fork():\n    os.wait()\n    os._exit(0)\n{INFERENCE}"
+    done = desk.run("--", sys.executable, desk.script(script))
+    assert done.returncode == 0 and done.stdout == "False\n", done.stderr
+    assert attached_in(collector) == {}
+
+
+@pytest.mark.gpu
 def test_a_program_that_ends_its_own_session_is_not_attached_again(desk, collector, emulated_gpu):
     own = INFERENCE.replace("kept = []", "kept = []\nfrom vramscope import agent\nagent.attach()\nagent.detach()")
     done = desk.run("--", sys.executable, desk.script(own))

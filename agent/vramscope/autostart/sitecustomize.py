@@ -96,7 +96,7 @@ def _attach_when_training_begins(module: "Any") -> None:
     optimizer_class.__init__ = __init__
 
     def uses_gpu() -> None:
-        if waiting:
+        if waiting and _is_the_command():  # not in a forked child
             try:
                 from vramscope.process import inference_calls
             except (ImportError, SyntaxError):
@@ -107,7 +107,7 @@ def _attach_when_training_begins(module: "Any") -> None:
     sys.excepthook = excepthook
     # PyTorch's queue of what runs when CUDA is initialized. (Its function for that would read the program's source text.)
     queued = getattr(sys.modules.get("torch.cuda"), "_queued_calls", None)
-    if isinstance(queued, list) and _is_the_command():
+    if isinstance(queued, list):
         queued.append((uses_gpu, []))
 
 

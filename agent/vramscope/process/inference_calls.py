@@ -20,8 +20,14 @@ CALLS: Final = 16
 def listen(begin: Callable[[], None]) -> Callable[[], None]:
     """Call ``begin`` before the CALLS-th outermost call of a module with weights on a GPU. Returns what ends the listening.
 
-    It does nothing where the program has imported the agent: then it attaches when it wants to.
+    It does nothing where the program has imported the agent: then it attaches when it wants to. Never raises.
     """
+    with guarded("listening to the calls of models"):
+        return _listen(begin)
+    return lambda: None
+
+
+def _listen(begin: Callable[[], None]) -> Callable[[], None]:
     depths: dict[int, int] = {}
     """Number of running calls by thread."""
     calls = 0
