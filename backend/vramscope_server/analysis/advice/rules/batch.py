@@ -125,7 +125,7 @@ def _scales(facts: StepFacts) -> Flags:
 def workspaces_of_one_product(facts: StepFacts) -> Flags:
     """Workspaces of one cuBLAS product each, freed before any other event, as PyTorch has them from 2.15 on."""
     lives = facts.trace.lives
-    is_freed_at_once = lives.free_requested_event == lives.alloc_event + 1
+    is_freed_at_once: Flags = lives.free_requested_event == lives.alloc_event + 1
     return is_freed_at_once & np.isin(lives.requested_bytes, CUBLAS_BYTES)
 
 
