@@ -459,7 +459,7 @@ DEATHS = [
         for n in range(6):
             if n == 3:  # (an evaluation set is loaded late, and as a whole)
                 device = "cpu" if R.get("data") == "host" else "cuda"
-                images = [torch.empty(4000, 1024, device=device) for _ in range(85)]
+                images = [torch.empty(4000, 1024, device=device) for _ in range(86)]
             step(model, optimizer, 4000, 1024)  # asks
         """,
         line="model(torch.empty(rows",
