@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
-from vramscope_server.analysis.advice.rules.batch import workspaces_of_one_product
+from vramscope_server.analysis.advice.graph_nodes import Frees, Node, frees_of, node_that_frees
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount, percent
 from vramscope_server.analysis.ownership.categories import BACKWARD
@@ -32,14 +32,6 @@ Flags = npt.NDArray[np.bool_]
 SOURCE: Final = "https://arxiv.org/abs/1604.06174"
 """Chen et al. (2016), Training Deep Nets with Sublinear Memory Cost"""
 MIN_BLOCKS: Final = 2
-
-
-class Node(NamedTuple):
-    """Events of one graph node's backward."""
-
-    begin: int
-    end: int
-    """Event after its results: its bias's gradient may be summed afterwards, with memory of its own."""
 
 
 class CheckpointBlock(NamedTuple):
@@ -105,7 +97,8 @@ def chosen(facts: StepFacts, peak_after: Callable[[IntArray], int]) -> tuple[lis
 
     peak_after   the peak with a change of allocated bytes after each event
     """
-    found = [(stem, _blocks(facts, names)) for stem, names in siblings(facts.trace.modules).items()]
+    frees = frees_of(facts)
+    found = [(stem, _blocks(facts, names, frees)) for stem, names in siblings(facts.trace.modules).items()]
     # The best set of siblings first, then further sets (encoder and decoder), as long as the peak falls.
     stems: list[str] = []
     blocks: list[CheckpointBlock] = []
@@ -158,11 +151,11 @@ class _Forward(NamedTuple):
     """Event at which backward frees the last of them."""
 
 
-def _blocks(facts: StepFacts, names: list[str]) -> list[CheckpointBlock]:
+def _blocks(facts: StepFacts, names: list[str], frees: Frees) -> list[CheckpointBlock]:
     """Forward passes of the blocks in the peak's step, per micro-batch, without those that saved nothing."""
     forwards = sorted((one for name in names for one in _forwards(facts, name)), key=lambda one: one.first)
     found = (
-        _block(facts, one, after if after is not None and after.interval == one.interval else None)
+        _block(facts, one, after if after is not None and after.interval == one.interval else None, frees)
         for one, after in zip_longest(forwards, forwards[1:])
     )
     return [block for block in found if block is not None]
@@ -194,7 +187,7 @@ def _freed_in_backward(facts: StepFacts, lives: IntArray) -> IntArray:
     return in_backward
 
 
-def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> CheckpointBlock | None:
+def _block(facts: StepFacts, one: _Forward, following: _Forward | None, frees: Frees) -> CheckpointBlock | None:
     """The block of a forward pass; None if nothing can be dropped. ``following`` is the next block's forward pass."""
     lives = facts.trace.lives
     gone = lives.free_requested_event[one.saved]
@@ -212,7 +205,7 @@ def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> Check
         return None
     up_to = one.last if own else int(lives.alloc_event[dropped[-1]])
     spike_bytes = _spike(facts, one.first, up_to)
-    node = _node_that_frees(facts, int(ends.min()))
+    node = node_that_frees(frees, int(ends.min()))
     return CheckpointBlock(one.name, one.first, one.last, dropped, node, spike_bytes)
 
 
@@ -221,27 +214,6 @@ def _end_of_node(facts: StepFacts, event: int) -> int:
     made = facts.trace.lives.alloc_event
     at = int(np.searchsorted(made, event, side="right"))
     return int(made[at]) if at < len(made) else len(facts.trace.events)
-
-
-def _node_that_frees(facts: StepFacts, event: int) -> Node:
-    """The graph node whose first free of what it saved is ``event``.
-
-    A node allocates its results and then frees what it saved. Frees before that, of what the node itself allocated, belong to it.
-    """
-    lives, is_workspace = facts.trace.lives, workspaces_of_one_product(facts)
-    order = np.argsort(lives.free_requested_event, kind="stable")
-    made, freed = lives.alloc_event[order], lives.free_requested_event[order]
-    begin = end = event
-    while last := int(np.searchsorted(freed, begin)):
-        of_last = int(made[last - 1])
-        since = int(np.searchsorted(freed, of_last))
-        if of_last < 0 or (made[since:last] < of_last).any():
-            begin = int(freed[last - 1]) + 1
-            break
-        begin = of_last
-        if not is_workspace[order[last - 1]]:
-            end = begin
-    return Node(begin, end)
 
 
 def _spike(facts: StepFacts, first: int, last: int) -> int:
