@@ -508,6 +508,26 @@ def test_a_file_leaves_out_a_capacity_far_above_the_data(capacity: float, shown:
     assert ("capacity 40.0 GiB" in drawn(drawing.done(), 400)) is shown, "the stack reaches 30 GiB"
 
 
+@pytest.mark.parametrize(
+    ("hidden", "axis", "own_range", "shown"),
+    [(False, "y", False, True), (True, "y", False, False), (False, "y2", False, False), (True, "y", True, True)],
+)
+def test_only_what_is_drawn_beside_a_capacity_counts(hidden: bool, axis: str, own_range: bool, shown: bool) -> None:
+    """Levels that are folded have the same bytes once more. Counts have an axis of their own."""
+    drawing = Drawing("step")
+    gib = byte_unit(GIB)
+    x: FloatArray = np.array([1.0, 2.0])
+    drawing.trace(x, np.array([10.0, 15.0]) * GIB, role="parameters", label="parameters", unit=gib, kind="line")
+    more = np.array([60.0, 60.0]) * GIB
+    drawing.trace(x, more, role="reserved", label="reserved", unit=gib, kind="line", axis=axis, visible=not hidden)
+    drawing.capacity(80 * GIB, gib)
+    if own_range:
+        drawing.figure.update_yaxes(range=[0, 90])
+    figure = drawing.done()
+    assert ("capacity 80.0 GiB" in drawn(figure, 400)) is shown
+    assert ("capacity 80.0 GiB" in drawn(json.loads(figure.to_json()), 400)) is shown
+
+
 def test_a_figure_without_data_is_its_note_in_a_file() -> None:
     drawing = Drawing("step")
     drawing.say("nothing recorded <yet>")

@@ -64,7 +64,7 @@ _FIXED: Final = {
 }  # fmt: skip
 """Colours of roles, as on the pages. Other roles take turns."""
 _LITTLE_USED: Final = 0.5
-"""Below this share of the capacity its line is left out: data beside it would be flat."""
+"""Below this share of the capacity its line is left out: data beside it would be flat. An axis with a range of its own stays."""
 
 
 def html_file(title: str, parts: Iterable[str]) -> str:
@@ -112,7 +112,7 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
     )
     shown.layout.annotations = [note for note in shown.layout.annotations if note.name != "statement"]
     capacity = (shown.layout.meta or {}).get("capacity")
-    if capacity and _highest(shown) < _LITTLE_USED * capacity:
+    if capacity and shown.layout.yaxis.range is None and _highest(shown) < _LITTLE_USED * capacity:
         shown.layout.shapes = [shape for shape in shown.layout.shapes if shape.name != "capacity"]
     shown.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID)
     shown.update_yaxes(gridcolor=_GRID, zerolinecolor=_GRID)
@@ -134,8 +134,9 @@ def _entry(trace: Any, colour: str) -> str:
 
 
 def _highest(figure: go.Figure) -> float:
-    """Highest value that is drawn; of stacked areas that of their sum."""
-    curves = [(trace.stackgroup, _numbers(trace.y)) for trace in figure.data if trace.y is not None]
+    """Highest value that is drawn on the first y axis; of stacked areas that of their sum."""
+    drawn_here = [trace for trace in figure.data if trace.visible is not False and trace.yaxis in {None, "y"}]
+    curves = [(trace.stackgroup, _numbers(trace.y)) for trace in drawn_here if trace.y is not None]
     stacked = [values for group, values in curves if group]
     tops = [values.max(initial=0) for _, values in curves]
     if stacked and len({values.size for values in stacked}) == 1:
