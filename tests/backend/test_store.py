@@ -221,6 +221,18 @@ def test_a_run_fails_if_any_rank_fails_and_says_with_what(store: Store) -> None:
     assert [rank["state"] for rank in run["ranks"]] == ["finished", "failed", "lost"]
 
 
+def test_of_equal_peaks_the_place_is_that_of_the_lowest_rank(store: Store) -> None:
+    """Pages name the first rank with the peak. Ranks report in any order, and those of DDP often have equal peaks."""
+    zero = store.agent(rank=0, world_size=2)
+    one = store.agent(zero.run, rank=1, world_size=2)
+    for agent, highest in ((one, 3), (zero, 2)):
+        peaks = [5 * GIB if step == highest else GIB for step in (1, 2, 3)]
+        store.send(agent, agent.steps(3, peak_allocated_bytes=peaks))
+    run = store.run(zero.run)
+    assert [rank["peak_allocated_bytes"] for rank in run["ranks"]] == [5 * GIB, 5 * GIB]
+    assert run["peak_step"] == 2
+
+
 def test_a_silent_run_is_lost_and_a_late_batch_revives_it(store: Store) -> None:
     agent = store.agent()
     store.send(agent, agent.samples(2))

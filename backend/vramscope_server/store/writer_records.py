@@ -218,7 +218,8 @@ class RunRecord:
     def refresh(self) -> None:
         """Update the row from sessions and ranks."""
         row = self.row
-        row.update(aggregate(rank.summary for rank in self.ranks.values()))
+        # Of equal ranks the lowest counts, in whatever order they reported.
+        row.update(aggregate(self.ranks[rank].summary for rank in sorted(self.ranks)))
         if self.scans_changed or (self.scans and row.peak_allocated_bytes != self.peak_of_leaks):
             row.update(leak_columns(self.scans, row.peak_allocated_bytes))
             self.scans_changed, self.peak_of_leaks = False, row.peak_allocated_bytes
