@@ -528,6 +528,25 @@ def test_only_what_is_drawn_beside_a_capacity_counts(hidden: bool, axis: str, ow
     assert ("capacity 80.0 GiB" in drawn(json.loads(figure.to_json()), 400)) is shown
 
 
+def test_in_a_file_the_range_of_a_series_has_the_colour_of_its_line_and_legend() -> None:
+    """Of many steps a series is three traces: minimum, maximum and mean."""
+    text = drawn(RUN_FIGURES["floor"].draw(a_window(envelope=True)), 400)
+    drawing = json.loads(text.split("application/json>", 1)[1].split("</script>")[0])
+    colours = {one["line"]["color"] for one in drawing["data"] if one["meta"]["role"] == "floor"}
+    assert len(colours) == 1 and sum(one["meta"]["role"] == "floor" for one in drawing["data"]) == 3
+    assert f"border-color:{colours.pop()}'></i>memory after each step" in text
+
+
+def test_in_files_a_run_has_one_colour_in_all_charts() -> None:
+    runs = [a_window(name=name, envelope=True) for name in "abc"]
+    entries = [
+        dict(re.findall(r"border-color:(#\w+).*?</i>(.*?)</li>", drawn(COMPARE_FIGURES[name].draw(runs), 400)))
+        for name in ("peaks_over_steps", "memory_against_time", "loss_over_steps")
+    ]
+    named = [{colour: name for colour, name in one.items() if not name.startswith("Pareto")} for one in entries]
+    assert len(named[0]) == 3 and named[0] == named[1] == named[2]
+
+
 def test_a_figure_without_data_is_its_note_in_a_file() -> None:
     drawing = Drawing("step")
     drawing.say("nothing recorded <yet>")

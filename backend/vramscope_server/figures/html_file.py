@@ -60,7 +60,8 @@ _FIXED: Final = {
     "parameters": "#0072b2", "gradients": "#cc79a7", "optimizer": "#009e73", "buffers": "#f0e442", "activations": "#e69f00",
     "workspaces": "#8a7a00", "temporaries": "#d55e00", "input": "#56b4e9", "unsplit": "#a3adb8", "unused": "#4b9fd0",
     "usable": "#a9d3ee", "unusable": "#d55e00", "private": "#7a5aa6", "outside": "#5b6b7c", "context": "#5b6b7c",
-    "others": "#c3ccd6", "unattributed": "#98a4b1", "capacity": "#c0392b", "pareto": "#888888", "trend": "#888888",
+    "others": "#c3ccd6", "unattributed": "#98a4b1", "capacity": "#c0392b", "loss-lost": "#b3261e",
+    "pareto": "#888888", "trend": "#888888",
 }  # fmt: skip
 """Colours of roles, as on the pages. Other roles take turns."""
 _LITTLE_USED: Final = 0.5
@@ -86,13 +87,13 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
     if not shown.data:
         return said
     entries: dict[str, str] = {}
-    turn = 0
+    turns: dict[str, int] = {}
     for trace in shown.data:
         meta = trace.meta or {}
         role = str(meta.get("role"))
         if role not in _FIXED:
-            turn += 1
-        colour = _FIXED.get(role, _COLOURS[(turn - 1) % len(_COLOURS)])
+            role = str(meta.get("colour") or role)
+        colour = _FIXED.get(role) or _COLOURS[turns.setdefault(role, len(turns)) % len(_COLOURS)]
         if trace.type == "bar":
             trace.update(marker_color=colour)
         elif meta.get("kind") == "area":
