@@ -602,6 +602,48 @@ def test_a_thread_that_only_loads_is_not_the_one_that_trains(clock, hooks) -> No
     assert clock.thread == threading.get_ident()
 
 
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_thread_that_only_inferred_is_not_the_one_that_trains(clock, hooks, lives) -> None:
+    """It may serve on beside the training. One that builds graphs may be the training's while it lives."""
+    model = nn.Linear(8, 2)
+    hooks.install([model])
+    inferred, ends = threading.Event(), threading.Event()
+
+    def infer() -> None:
+        with torch.set_grad_enabled(not lives):
+            model(torch.randn(4, 8))
+        inferred.set()
+        if lives:
+            ends.wait(60)
+
+    thread = threading.Thread(target=infer)
+    thread.start()
+    assert inferred.wait(60)
+    if not lives:
+        thread.join()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for _ in range(2):
+            train_once(model, optimizer)
+    finally:
+        ends.set()
+        thread.join()
+    assert [step.number for step in clock.finished.take()] == [1, 2]
+    assert clock.thread == threading.get_ident()
+
+
+def test_a_backward_pass_in_a_helper_does_not_take_the_place_of_the_forward_passes_thread(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    for _ in range(2):
+        helper = threading.Thread(target=model(torch.randn(4, 8)).sum().backward)
+        helper.start()
+        helper.join()
+        optimizer.step()
+    assert [step.number for step in clock.finished.take()] == [1, 2]
+
+
 def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
     at = [0]
     clock = StepClock(now=lambda: at[0], random=Random(1))

@@ -6,6 +6,7 @@ return. The sampler's thread takes the finished steps with ``finished.take`` and
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from operator import methodcaller
@@ -140,6 +141,8 @@ class StepClock(StepPublisher):
         Cost: one reading a device (about 13 µs); 0.3 µs in an unwatched step and right after a backward pass.
         """
         if phase == BACKWARD:
+            if not self.step and not self._micro_steps:
+                self.is_training_thread(trains=True)
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
             if phase == EVAL and not self.watched and self.breakdown is not None:
@@ -365,23 +368,26 @@ class StepClock(StepPublisher):
         )
         self._since_ns, self._agent_before_ns = at_ns, self._agent_ns
 
-    def is_training_thread(self, *, loads: bool = False) -> bool:
+    def is_training_thread(self, *, loads: bool = False, trains: bool = False) -> bool:
         """True if the calling thread trains. Replicas and helpers that run the same hooks on other threads are ignored.
 
-        loads   The caller only asks for the next batch, as a prefetching thread does; that alone is no training.
+        loads    The caller only asks for the next batch, as a prefetching thread does; that alone is no training.
+        trains   The caller begins the first backward pass. A thread that has only inferred, or has ended, is no training.
         """
         ident = get_ident()
         if ident != self.thread:
-            if self.thread is not None and (loads or not (self._only_loads or self._is_silent)):
+            may_change = not loads and (self._has_only(OTHER, DATA) or self._is_silent)
+            if trains and not may_change:
+                may_change = self._has_only(OTHER, DATA, EVAL) or self.thread not in sys._current_frames()
+            if self.thread is not None and not may_change:
                 return False
             self.thread = ident
         return True
 
-    @property
-    def _only_loads(self) -> bool:
-        """True while the known training thread has done nothing but ask for batches."""
-        phases = {self.phase, *(interval.phase for interval in self._intervals)}
-        return not self.step and not self._micro_steps and phases <= {OTHER, DATA}
+    def _has_only(self, *phases: int) -> bool:
+        """True while the known training thread has done nothing else, such as to ask for batches."""
+        seen = {self.phase, *(interval.phase for interval in self._intervals)}
+        return not self.step and not self._micro_steps and seen <= {*phases}
 
     @property
     def _is_silent(self) -> bool:
