@@ -246,6 +246,27 @@ def test_few_calls_or_calls_on_the_cpu_are_no_run(desk, collector, emulated_gpu,
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "block", ["torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)", "Capture()"]
+)
+def test_calls_on_fake_tensors_or_in_a_capture_are_no_run(desk, collector, emulated_gpu, block):
+    """Nothing is attached between the kernels of a CUDA graph."""
+    script = INFERENCE.replace("torch.no_grad():", f"torch.no_grad(), {block}:").replace(
+        "kept = []",
+        """kept = []
+import contextlib, torch._subclasses.fake_tensor
+@contextlib.contextmanager
+def Capture():
+    torch.cuda.is_current_stream_capturing = lambda: True
+    yield
+""",
+    )
+    done = desk.run("--", sys.executable, desk.script(script))
+    assert done.returncode == 0 and done.stdout == "False\n", done.stderr
+    assert attached_in(collector) == {}
+
+
+@pytest.mark.gpu
 def test_a_forked_child_that_only_infers_is_no_run(desk, collector, emulated_gpu):
     script = f"import os, torch\nif os.fork():\n    os.wait()\n    os._exit(0)\n{INFERENCE}"
     done = desk.run("--", sys.executable, desk.script(script))

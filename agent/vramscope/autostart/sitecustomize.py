@@ -101,7 +101,7 @@ def _attach_when_training_begins(module: "Any") -> None:
                 from vramscope.process import inference_calls
             except (ImportError, SyntaxError):
                 return  # another interpreter: _attach reports it when a training begins
-            restores.append(inference_calls.listen(begin))
+            restores.append(inference_calls.listen(begin, _is_traced))
 
     restores = [_call_before(getattr(autograd, name, None), begin) for name in ("backward", "grad")]
     sys.excepthook = excepthook

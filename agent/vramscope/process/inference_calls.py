@@ -14,20 +14,24 @@ from vramscope.guard import guarded
 from vramscope.process.module_calls import CallListener, module_calls
 
 CALLS: Final = 16
-"""Number of outermost calls. A program that tries its model out before it makes an optimizer needs fewer."""
+"""Number of outermost calls, without captured ones and those on fake tensors. A program that tries its model out before it makes an
+optimizer needs fewer."""
 
 
-def listen(begin: Callable[[], None]) -> Callable[[], None]:
+def listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callable[[], None]:
     """Call ``begin`` before the CALLS-th outermost call of a module with weights on a GPU. Returns what ends the listening.
 
-    It does nothing where the program has imported the agent: then it attaches when it wants to. Never raises.
+    It does nothing where the program has imported the agent: then it attaches when it wants to. Never raises. ``is_traced`` returns
+    whether a call computes with fake tensors.
     """
     with guarded("listening to the calls of models"):
-        return _listen(begin)
+        return _listen(begin, is_traced)
     return lambda: None
 
 
-def _listen(begin: Callable[[], None]) -> Callable[[], None]:
+def _listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callable[[], None]:
+    import torch
+
     depths: dict[int, int] = {}
     """Number of running calls by thread."""
     calls = 0
@@ -40,8 +44,10 @@ def _listen(begin: Callable[[], None]) -> Callable[[], None]:
         depths[thread] = depth + 1
         if depth or not _is_on_gpu(module):
             return
+        if torch.cuda.is_current_stream_capturing() or is_traced():
+            return  # an error there would end the capture, and fake tensors take no memory
         calls += 1
-        if calls == CALLS:
+        if calls >= CALLS:
             end()
             if "vramscope.agent" not in sys.modules:
                 begin()
