@@ -10,6 +10,7 @@ import pytest
 import torch
 from scans import watched
 
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict.history import Observation, late_growth
 from vramscope.protocol.leak_notes import is_cut, slows_down
 
@@ -107,3 +108,30 @@ def test_one_pause_is_no_growth_that_slows_down() -> None:
     scans = cached(lambda step: step if step < 90 else max(90, step - 8))
     named = [leak for scan in scans for leak in scan.filling if leak.name == "cache"]
     assert named and not any(map(slows_down, named))
+
+
+@pytest.mark.parametrize("grows_on", [False, True])
+def test_features_that_a_training_reads_are_no_finding_once_it_runs(
+    monkeypatch: pytest.MonkeyPatch, grows_on: bool
+) -> None:
+    """More batches than inference is waited for. What grows with the training's steps is found again."""
+    monkeypatch.setitem(vars(POLICY), "inference_patience", 100)
+    model = torch.nn.Linear(8, 1024)
+    bank = []
+    with watched() as scans:
+        with torch.no_grad():
+            for _ in range(400):
+                bank.append(model(torch.ones(2, 8)))
+        assert any(leak.name == "bank" for leak in scans[-1].leaks)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(40):
+            out = model(torch.ones(2, 8))
+            if grows_on:
+                bank.append(out.detach())
+            (out - bank[0]).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = [leak.per for leak in scans[-1].leaks if leak.name == "bank"]
+    assert found == (["step"] if grows_on else [])
+    if not grows_on:
+        assert [one.name for one in scans[-1].closed] == ["bank"]

@@ -283,7 +283,7 @@ class LeakDetector:
     def _start_steps(self) -> None:
         """Steps end iterations from now on: backwards before the first one were its micro-steps."""
         self._loop.has_steps = True
-        self._judge.training_begins()
+        self._judge.training_begins(self._registry.withdraw_inference())
         self._ages.forget(self._schedule.start_steps())
 
     def _end_iteration(self, *, between_steps: bool = True, may_skip: bool = False) -> None:

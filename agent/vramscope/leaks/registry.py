@@ -221,10 +221,15 @@ class FindingRegistry:
         return found
 
     def withdraw(self, reasons: Mapping[HolderKey, Reason]) -> None:
-        """Withdraw findings of growing tensors on these holders: a buffer was filling up, its content was freed since, or a holder
-        that was unknown has a name by now."""
+        """Withdraw findings of growing tensors on these holders, which are full, freed, or have a name by now."""
         for holder, reason in reasons.items():
             self._close(FindingKey("tensor-growth", holder), reason)
+
+    def withdraw_inference(self) -> set[HolderKey]:
+        """A training begins: withdraw the tensors that grew with calls or batches before, its data. Returns their holders."""
+        data = {key.holder for key, leak in self._leaks.items() if key.kind == "tensor-growth" and leak.per != "step"}
+        self.withdraw(dict.fromkeys(data, Reason.GROWTH_STOPPED))
+        return data
 
     def keep_idle(self, is_idle: Callable[[HolderKey], bool]) -> None:
         """Withdraw findings on optimizers that step again, or are gone."""
@@ -323,15 +328,10 @@ class FindingRegistry:
             return False
         if unwalked or kind == "no_grad-missing":
             # The same evaluation: who keeps its graphs says more than that they are built, and a name more than none.
-            covered = [
-                key
-                for key, leak in self._leaks.items()
-                if leak.kind == "no_grad-missing"
-                and key.holder.kind is not HolderKind.STEP_GRAPH
-                and (unwalked or not leak.chain)
-            ]
-            for key in covered:
-                self._close(key, Reason.REPLACED)
+            for key, leak in list(self._leaks.items()):
+                is_step_graph = key.holder.kind is HolderKind.STEP_GRAPH
+                if leak.kind == "no_grad-missing" and not is_step_graph and (unwalked or not leak.chain):
+                    self._close(key, Reason.REPLACED)
         if kind in ("growing", "growing-eval"):
             for lesser in (*OVERLAPS, "no_grad-missing"):
                 self._close(FindingKey(lesser, holder.key), Reason.REPLACED)

@@ -7,7 +7,7 @@ accumulation still needs, a bounded buffer) stays unreported until it has proved
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 from vramscope.leaks.holders.holder import Holder
@@ -78,10 +78,12 @@ class Judge:
         self._note_states(verdicts, reported, context.step)
         return reported
 
-    def training_begins(self) -> None:
-        """The first step has ended. What grew before and was not reported was no growth of the training."""
-        reported = HolderState.REPORTED
-        self._histories = {key: history for key, history in self._histories.items() if history.state is reported}
+    def training_begins(self, withdrawn: Set[HolderKey]) -> None:
+        """The first step has ended. What grew before and is not reported was no growth of the training."""
+        left = [
+            (k, one) for k, one in self._histories.items() if one.state is HolderState.REPORTED and k not in withdrawn
+        ]
+        self._histories = dict(left)
 
     def _note_states(self, verdicts: list[HolderVerdict], reported: list[HolderVerdict], step: int) -> None:
         """Move each holder to the state that follows from its verdict."""
