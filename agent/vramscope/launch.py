@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         terminal.say("VRAMSCOPE_DISABLED is set; the command runs without the agent")
     elif "VRAMSCOPE_RUN_ID" in environment and not unsendable:
         run = environment["VRAMSCOPE_RUN_ID"]
-        terminal.say(f"this run will appear at {settings.server}/runs/{run} when its training begins")
+        terminal.say(f"this run will appear at {settings.server}/runs/{run} when its training or inference begins")
         environment[terminal.ANNOUNCED] = run
     return _exec(command, environment)
 

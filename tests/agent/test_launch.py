@@ -92,7 +92,7 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
     assert session.command[-2:] == ["--lr", "--project"]
     [run] = {batch.run for batch in collector.batches}
     assert (
-        f"vramscope: this run will appear at {collector.url}/runs/{run} when its training begins\n"
+        f"vramscope: this run will appear at {collector.url}/runs/{run} when its training or inference begins\n"
         "vramscope: watching run 'my run'\n" in done.stderr
     )
     assert done.stderr.count(f"/runs/{run}") == 2, "once at the start, and once at the end"
