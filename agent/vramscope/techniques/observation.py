@@ -209,3 +209,9 @@ def setting_text(name: str, value: Any) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 call``, ``12 calls``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def weight_of(module: torch.nn.Module) -> torch.Tensor | None:
+    """Return a module's parameter named weight. The parameters of a TorchScript module are no dict."""
+    parameters = module._parameters
+    return parameters["weight"] if "weight" in parameters else None  # noqa: SIM401

@@ -35,7 +35,7 @@ from vramscope.techniques.graph_nodes import (
     softmaxes_between_products,
 )
 from vramscope.techniques.micro_steps import MicroStepCounter
-from vramscope.techniques.observation import StepObservation
+from vramscope.techniques.observation import StepObservation, weight_of
 
 if TYPE_CHECKING:
     import torch
@@ -242,7 +242,7 @@ class StepObserver:
         dtype = self._autocast_dtype()
         if dtype:
             counts.autocast[dtype] += 1
-        weight = module._parameters.get("weight")
+        weight = weight_of(module)
         if weight is None:
             weight = vars(module).get("weight")  # FSDP stores a view of its flat parameter here
         if isinstance(weight, self._tensor):

@@ -12,7 +12,15 @@ import msgspec
 from vramscope.memory import deepspeed_zero
 from vramscope.protocol import messages
 from vramscope.techniques.detectors.quantization import narrow_bits
-from vramscope.techniques.observation import Detection, TrainingState, plural, setting_text, technique, world_size
+from vramscope.techniques.observation import (
+    Detection,
+    TrainingState,
+    plural,
+    setting_text,
+    technique,
+    weight_of,
+    world_size,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -160,7 +168,7 @@ def _cast_weights(training: TrainingState) -> tuple[str, int] | None:
     cast: Counter[str] = Counter()
     for (key, dtype), calls in training.module_calls.weights.items():
         if key in modules:
-            weight = modules[key]._parameters.get("weight")
+            weight = weight_of(modules[key])
             if dtype not in (anywhere if weight is None else (weight.dtype,)):
                 cast[str(dtype).removeprefix("torch.")] += calls
     name, calls = cast.most_common(1)[0] if cast else ("", 0)
@@ -175,7 +183,7 @@ def _frozen_weights(training: TrainingState) -> str:
     called = set() if training.module_calls is None else {key for key, _ in training.module_calls.weights}
     # A parameter with optimizer state is trained: of two networks that take turns, one is frozen temporarily.
     learning = {id(parameter) for parameter, _ in training.optimizer_states}
-    weights = [module._parameters.get("weight") for module in training.modules if id(module) in called]
+    weights = [weight_of(module) for module in training.modules if id(module) in called]
     frozen = [p for p in weights if p is not None and not p.requires_grad and id(p) not in learning]
     return _narrow(p for p in frozen if narrow_bits(p) is None)  # a quantized weight may claim 16 bits
 

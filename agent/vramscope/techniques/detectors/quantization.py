@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.techniques.observation import NARROW_BITS, Detection, TrainingState, technique
+from vramscope.techniques.observation import NARROW_BITS, Detection, TrainingState, technique, weight_of
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ def find(training: TrainingState) -> Detection | None:
     declared = _declared(training)
     narrow: Counter[int] = Counter()
     for module in training.modules:
-        weight = module._parameters.get("weight")
+        weight = weight_of(module)
         bits = None if weight is None else narrow_bits(weight)
         if weight is not None and bits is not None:
             narrow[bits] += numbers_in(weight)
