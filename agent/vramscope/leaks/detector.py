@@ -278,12 +278,11 @@ class LeakDetector:
             return False
         return not (self._registry.has_open_growth or self._judge.suspects or self._judge.waits_for_an_end())
 
-    # -- iterations ------------------------------------------------------------------------------------------------------
-
     def _start_steps(self) -> None:
         """Steps end iterations from now on: backwards before the first one were its micro-steps."""
         self._loop.has_steps = True
         self._judge.training_begins(self._registry.withdraw_inference())
+        self._live_blocks.training_begins()
         self._ages.forget(self._schedule.start_steps())
 
     def _end_iteration(self, *, between_steps: bool = True, may_skip: bool = False) -> None:

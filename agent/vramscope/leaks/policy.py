@@ -129,9 +129,9 @@ class LeakPolicy:
     the code. Higher: reported later. Lower: reported before it is full."""
     call_patience: int = 4
     """Factor where an iteration is a call. Higher: reported later. Lower: one generation of text or images is reported."""
-    inference_patience: int = 1_000
+    inference_patience: int = 10_000
     """Calls or batches without a training for which growth is not reported before the run ends: they may compute the data of a
-    training. Higher: a server's leak is reported later. Lower: such data are reported."""
+    training, or the tokens of one text. Higher: a server's leak is reported later. Lower: such data are reported."""
     model_cache_calls: int = 800
     """Calls in which a model's own cache may grow. Higher: unbounded caches are reported later. Lower: key-value caches are."""
     least_rise: int = 2

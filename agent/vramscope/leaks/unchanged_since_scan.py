@@ -72,6 +72,12 @@ class LiveBlocks:
         """True until the first scan."""
         return not self._was_scanned
 
+    def training_begins(self) -> None:
+        """Compare memory after the training's own steps. A scan of what ran before says nothing about them."""
+        if self._was_scanned:
+            self._before, self._steps = None, 0
+            self._was_scanned = self._scan_found_nothing = False
+
     def scanned(self, iteration: int, *, found_nothing: bool) -> None:
         """A scan has ended. ``found_nothing``: it was complete, and no holder is reported or suspected."""
         self._before, self._was_scanned = None, True

@@ -31,7 +31,7 @@ from vramscope.recording.raw_window import Mark, RawWindow
 from vramscope.recording.untracked_models import InVariables, UntrackedModels
 from vramscope.recording.user_history import window_of_history
 from vramscope.recording.window_state import NO_WORK, DisableOnError, OpenWindow, highest_peaks
-from vramscope.recording.without_training import MOST_PASSES, WithoutTraining
+from vramscope.recording.without_training import WithoutTraining
 from vramscope.steps.events import Order, StepListener
 from vramscope.steps.phase import OPTIMIZER
 from vramscope.transport.uploads import Uploads
@@ -319,8 +319,10 @@ class WindowRecorder(StepListener):
 
     def _end_in_inference(self) -> None:
         with self._all_or_nothing:
-            if self.window is not None and not self._is_capturing():
-                self._close(f"closed after {MOST_PASSES} forward passes without a backward pass", in_step=True)
+            if (
+                self.window is not None
+            ):  # (its snapshot would take half a second, and import what only a training needs)
+                self._restore()
 
     @guarded("recording windows")
     def _end_open_window(self) -> None:

@@ -1,4 +1,4 @@
-"""Ends the first window of a program that only runs inference: no step of a training will end it."""
+"""Drops the first window of a program that only runs inference: no step of a training will end it."""
 
 from __future__ import annotations
 
