@@ -114,7 +114,7 @@ class WindowRecorder(StepListener):
     def begin(self) -> None:
         """Subscribe to the clock. The first window begins at once if CUDA is initialized, else with it."""
         self._history.listen()
-        self._clock.subscribe(WithoutTraining(self._clock, self._end_in_inference, self._plan.training_begins))
+        self._clock.subscribe(WithoutTraining(self._clock, self._drop_in_inference, self._plan.training_begins))
         self._clock.subscribe(self)
         self._begin_if_due()
         if self.window is None and self._torch.cuda.is_initialized():
@@ -317,12 +317,9 @@ class WindowRecorder(StepListener):
             else:
                 self._mark_in(window)
 
-    def _end_in_inference(self) -> None:
-        with self._all_or_nothing:
-            if (
-                self.window is not None
-            ):  # (its snapshot would take half a second, and import what only a training needs)
-                self._restore()
+    def _drop_in_inference(self) -> None:
+        with self._all_or_nothing:  # (a snapshot would import what only a training needs, in half a second)
+            self._restore()
 
     @guarded("recording windows")
     def _end_open_window(self) -> None:
