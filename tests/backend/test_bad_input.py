@@ -339,6 +339,7 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
 @pytest.mark.parametrize(
     ("began_ns", "corrected"),
     [(0, False), (7 * SECOND, True), (NOW + 20 * YEAR, False), (NOW + 20 * YEAR, True), (NOW - 20 * YEAR, True)],
+    ids=["in 1970", "in 1970, corrected", "20 years ahead", "20 years ahead, corrected", "20 years behind, corrected"],
 )
 def test_no_row_is_lost_whatever_the_clock_of_a_training_shows(
     server: RunningServer, began_ns: int, corrected: bool
