@@ -18,7 +18,8 @@ from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 ROW = [
     "run_id", "project", "name", "tags", "note", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",
     "steps", "started_seconds", "last_seen_seconds", "ended_seconds", "peak_allocated_bytes",
-    "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "unusable_bytes", "pinned", "baseline",
+    "peak_reserved_bytes", "sampled_allocated_bytes", "sampled_reserved_bytes", "lower_bound_steps", "peak_step",
+    "step_seconds_median", "fragmentation_fraction", "unusable_bytes", "pinned", "baseline",
     "error_type", "error_line", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "recordings",
     "profiles", "oom_records", "techniques", "out_of_memory", "sparkline",
 ]  # fmt: skip

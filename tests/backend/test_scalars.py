@@ -123,7 +123,7 @@ def _numbers(array: Any) -> list[float]:
         ({"columns": {"step": bytes(8)}}, "scalars[0].columns", "another name: step is not a column"),
         ({"columns": {"no name": bytes(8)}}, "scalars[0].columns", "matching regex"),
         ({"columns": {}}, "scalars[0].columns", "length >= 1"),
-        ({"time_ns": bytes(8)}, "scalars[0].time_ns", "nanoseconds since 1970"),
+        ({"time_ns": b"\x7f" + b"\xff" * 7}, "scalars[0].time_ns", "nanoseconds since 1970"),
         ({"step": b"\xf0" + b"\xff" * 7}, "scalars[0].step", "whole numbers from 0"),
     ],
 )
