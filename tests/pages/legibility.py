@@ -92,7 +92,8 @@ def assert_legible(page: Any) -> None:
         eventually(
             lambda w=width: page.evaluate("document.documentElement.scrollWidth") <= w, what=f"it fits {width} pixels"
         )
-        assert page.evaluate(OVERLAPS) == [], width
+        overlapping = page.evaluate(OVERLAPS)
+        assert overlapping == [], (width, overlapping)
         eventually(
             lambda: page.evaluate(TITLES) == [], what=f"titles of axes that do not overlap: {page.evaluate(TITLES)}"
         )
