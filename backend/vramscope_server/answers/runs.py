@@ -43,9 +43,9 @@ class RunFacts(TypedDict):
     peak_reserved_bytes: int | None
     """Highest reserved memory on any rank."""
     sampled_allocated_bytes: int | None
-    """Highest allocated memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
+    """Highest allocated memory of a sample on ranks with unmeasured peaks. The peak is at least this. Null if all were measured."""
     sampled_reserved_bytes: int | None
-    """Highest reserved memory of a sample, on ranks whose peaks were not measured: the peak is at least this; null if all were."""
+    """Highest reserved memory of a sample on ranks with unmeasured peaks. The peak is at least this. Null if all were measured."""
     lower_bound_steps: int | None
     """Number of steps whose peaks are lower bounds, because other code reset PyTorch's counters; on the rank with most."""
     peak_step: int | None

@@ -5,8 +5,8 @@ its optimizer and at its end (``ownership_of``). The rest by the *phase interval
 micro-batch, its backward pass), and by whether it outlives this interval:
 
     made in    and freed in that interval        and outlives it
-    forward    temporaries                    activations, if it goes within two steps; gradients, if it is a bucket of DDP's; else
-                                              unknown
+    forward    temporaries                    activations, if it goes within two steps; else gradients, if it is a bucket of DDP;
+                                              else unknown
     backward   temporaries; what a            gradients; what Python made there, as data
                checkpoint recomputes and
                keeps for its block's

@@ -234,7 +234,7 @@ def changes(facts: StepFacts, blocks: list[CheckpointBlock], of: Flags | None = 
         gone[block.dropped] = True
         begin[block.dropped] = block.last + 1
         end[block.dropped] = np.minimum(block.backward.begin, freed)
-        # A checkpoint computes them for this node alone, which frees them before it sums.
+        # With a checkpoint the node itself frees them after its results, and its bias's gradient is summed later.
         of_node = block.dropped[freed == freed.min()]
         sooner[of_node], results[of_node] = True, block.backward.end
     if of is not None:
