@@ -175,6 +175,18 @@ def test_inputs_in_a_variable_explain_their_memory(hidden) -> None:
     assert is_explained(lambda: tensors_of([model], []), tensors_in_variables), len(targets)
 
 
+def test_weights_in_a_wrapper_of_torch_func_are_known(hidden) -> None:
+    """Within a transformation, a variable leads to a wrapper without memory of its own."""
+    weights, explained = torch.ones(16, device="cuda"), []
+
+    def loss_of(wrapped: torch.Tensor) -> torch.Tensor:
+        explained.append(is_explained(lambda: [wrapped]))
+        return wrapped.sum()
+
+    torch.func.grad(loss_of)(weights)
+    assert explained == [True]
+
+
 def test_state_and_gradients_are_known(hidden) -> None:
     model = nn.Linear(16, 16).cuda()
     optimizer = torch.optim.Adam(model.parameters())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vramscope.memory.cublas_workspaces import CublasWorkspaces
 from vramscope.memory.peak_counters import share_peak_counters
+from vramscope.memory.tensor_bytes import unwrapped
 
 if TYPE_CHECKING:
     import torch
@@ -74,5 +75,9 @@ def _storage_on_gpu(tensor: torch.Tensor) -> tuple[int, int] | None:
         return None
     if not tensor.is_cuda:
         return 0, 0
-    storage = tensor.untyped_storage()
+    try:
+        storage = tensor.untyped_storage()
+    except RuntimeError:  # a wrapper of torch.func, or a class without memory of its own
+        inner = unwrapped(tensor)
+        return None if inner is tensor else _storage_on_gpu(inner)
     return storage.data_ptr(), storage.nbytes()
