@@ -83,12 +83,10 @@ def test_a_gradient_of_a_smaller_result_begins(node: str | None, begins: bool) -
     assert facts_of_record(record(step=3, node=node)).gradients_begin is begins
 
 
-def test_a_teacher_of_several_times_the_size_is_one_model_in_the_first_step() -> None:
-    """Nothing was trained before it that could be kept."""
-    teacher = ModuleBytes(module="Sequential", category=OTHER_MODELS, held_bytes=5 * 16 * MIB, tensors=40)
-    for step, kept in ((0, 0), (1, 5)):
-        found = record(step=step, owned_bytes={"parameters": 16 * MIB}, holders=[teacher])
-        assert facts_of_record(found).kept_models == kept
+def test_no_model_is_kept_in_the_first_step() -> None:
+    """Nothing was trained before it that could be kept. An older agent does not count them."""
+    for step, counted, kept in ((0, 2, 0), (1, 2, 2), (1, None, 0)):
+        assert facts_of_record(record(step=step, kept_models=counted)).kept_models == kept
 
 
 def test_the_rest_of_a_pass_is_given_as_an_amount_only_where_it_is_known() -> None:

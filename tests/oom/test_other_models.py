@@ -261,3 +261,14 @@ def test_fsdp2_gathered_parameters_are_not_weights(
         )
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_models_of_earlier_folds_are_counted_and_no_teacher_or_average() -> None:
+    trains, folds = model(), [model(), model()]
+    teacher = nn.Sequential(*model(), *model())
+    average = model().requires_grad_(False)
+    others = [*folds, teacher, average]
+    optimizer = torch.optim.SGD(trains.parameters(), 0.1)
+    seen = only(other_models.scan(), trains, *others)
+    held = owned_memory.count([optimizer], [trains], series.CPU, loading=False, live=seen)
+    assert held.kept_models == 2

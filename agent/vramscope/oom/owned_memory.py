@@ -40,6 +40,7 @@ class OwnedMemory(NamedTuple):
     state_per_byte: float | None
     update: Update | None
     copies: DataHolder | None
+    kept_models: int
 
 
 def count(
@@ -135,6 +136,7 @@ def count(
         state_per_byte=state_per_byte,
         update=update_of(optimizers),
         copies=copies,
+        kept_models=_kept_models(roots, others, device),
     )
 
 
@@ -218,6 +220,26 @@ def _training_models(
         if any(id(part) in updated for part in one.parameters()) or next(gathered(one), None) is not None
     ]
     return trained or [root for root in known if any(one.requires_grad for one in root.parameters())] or known
+
+
+def _kept_models(roots: Iterable[torch.nn.Module], others: Iterable[torch.nn.Module], device: int) -> int:
+    """Other models on the device that have the shapes of a model that trains and require gradients, as those of earlier folds.
+
+    A teacher is larger, and an average requires no gradients.
+    """
+    roots = list(roots)
+    trained, shapes = set(map(id, roots)), set(map(_shapes, roots))
+    others = [one for one in others if id(one) not in trained and _shapes(one) in shapes]
+    return sum(
+        any(part.requires_grad and next(storages(part, device), None) is not None for part in one.parameters())
+        for one in others
+    )
+
+
+def _shapes(model: torch.nn.Module) -> tuple[torch.Size, ...]:
+    import torch
+
+    return tuple(one.shape for one in model.parameters() if not torch.nn.parameter.is_lazy(one))
 
 
 def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:

@@ -353,6 +353,7 @@ def _owner_section(memory: OwnedMemory | None) -> OwnerSection:
         "gradients_at_once_bytes": memory.gradients_at_once_bytes,
         "bucket_bytes": memory.bucket_bytes,
         "narrow_bytes": memory.narrow_bytes,
+        "kept_models": memory.kept_models,
         "holders": memory.holders,
         "optimizer_kind": memory.optimizer_kind,
         "state_bytes_per_parameter_byte": memory.state_per_byte,

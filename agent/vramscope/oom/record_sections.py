@@ -35,6 +35,7 @@ class OwnerSection(TypedDict, total=False):
     gradients_at_once_bytes: int | None
     bucket_bytes: int
     narrow_bytes: int
+    kept_models: int
     holders: list[ModuleBytes]
     optimizer_kind: str | None
     state_bytes_per_parameter_byte: float | None

@@ -122,7 +122,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         optimizer_bytes=owned.get("optimizer"),
         buffers_bytes=owned.get("buffers"),
         other_models_bytes=owned.get(OTHER_MODELS, 0) + (record.copy_waiting_bytes or 0),
-        kept_models=_kept_models(record),
+        kept_models=record.kept_models or 0 if record.step else 0,  # in the first step nothing was trained that could be kept
         recomputes=record.phase == "backward" and any(_path(frame.file).endswith(CHECKPOINT) for frame in record.stack),
         gradients_begin=_REDUCES.match(record.node or "") is not None,
         copy_of=record.copy_of or "",
@@ -161,6 +161,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         copy_name=record.copies.name if record.copies else "",
         copy_line=_line_of(record.copies) if record.copies else "",
         growth_bytes=accumulated if accumulated else growth_bytes if growth is None else growth.bytes,
+        growth_steps=None if accumulated or growth is None else growth.steps,
         growth_is_young=bool(accumulated) or (growth is not None and growth.steps < YOUNG_STEPS),
         growing_tensor_advice=_growing_tensor_advice(record) if accumulated else "",
         rank=record.rank,
@@ -215,18 +216,6 @@ def _line_of(data: DataHolder) -> str:
 
 def _path(file: str) -> str:
     return file.replace("\\", "/")
-
-
-def _kept_models(record: OomRecord) -> int:
-    """Other models with as many bytes of weights as the one that trains: holders have the models of a class together.
-
-    0 in the first step: nothing has been trained that could be kept. A teacher may be several times as large.
-    """
-    if record.step == 0:
-        return 0
-    trains = record.owned_bytes.get("parameters", 0)
-    others = (one for one in record.holders if one.category == OTHER_MODELS and one.module != COPIES)
-    return sum(one.held_bytes // trains for one in others if trains and one.held_bytes % trains == 0)
 
 
 def _state_is_unknown(record: OomRecord, expected_state: int | None) -> bool:

@@ -53,7 +53,7 @@ class Facts:
     other_models_bytes: int = 0
     """Weights of models that do not train, and copies of weights by name, the rest of one that is being made included."""
     kept_models: int = 0
-    """Models that do not train and are as large as the one that does: folds, or members of an ensemble."""
+    """Models that do not train any more, with the shapes of the one that does: those of earlier folds, say."""
     recomputes: bool = False
     """A checkpointed part is run again within the backward: the rest of its forward is still to come."""
     gradients_begin: bool = False
@@ -116,6 +116,8 @@ class Facts:
     """Growth of the memory after each step, where it is known to grow."""
     growth_is_young: bool = False
     """It has grown over few steps only: a cache that fills up looks the same."""
+    growth_steps: int | None = None
+    """Steps over which it has grown; None where these are not known, as in an evaluation."""
     growing_tensor_advice: str = ""
     """Advice where all growth is one tensor that was being extended. Its shorter versions left the free blocks."""
     rank: int | None = None

@@ -157,6 +157,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the thread that requested the memory, unless it is the training's or autograd's."""
     narrow_bytes: Whole | None = None
     """Bytes of the trainable parameters with 16 bits a number."""
+    kept_models: Whole | None = None
+    """Models that no optimizer updates, require gradients, and have the shapes of one that trains; None: not counted."""
     update: OpenWord | None = None
     """Update loop of the optimizer; None: not known."""
     optimizer_kind: Text | None = None
