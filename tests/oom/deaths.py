@@ -59,8 +59,8 @@ class Death:
     node: str | None = None
     """Autograd node that made the request. None: it is unknown or does not matter."""
     kind: str = "pytorch"
-    remedy: bool = True
-    """Whether a remedy is marked as enough."""
+    remedy: bool | None = True
+    """Whether a remedy is marked as enough. None: that depends on the version of PyTorch; one that is marked is still tried."""
     source: str = ""
     """Source of the number of the first such remedy. "": any source."""
     tried: bool = True

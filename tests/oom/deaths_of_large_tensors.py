@@ -78,8 +78,8 @@ LARGE_TENSOR_DEATHS = [
             def forward(self, x, past):
                 q, k, v = self.all(x).chunk(3, -1)
                 if past is not None:
-                    k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)  # keeps
-                return x + (q @ k.transpose(1, 2)).softmax(-1) @ v, (k, v)
+                    k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)  # asks
+                return x + (q @ k.transpose(1, 2)).softmax(-1) @ v, (k, v)  # asks
         layers = nn.ModuleList(Layer() for _ in range(8)).cuda().eval()
         past = [None] * 8
         with torch.no_grad():
@@ -88,7 +88,7 @@ LARGE_TENSOR_DEATHS = [
                 for n, layer in enumerate(layers):
                     x, past[n] = layer(x, past[n])
         """,
-        line="# keeps",
+        line="# asks",
         remedy=False,
     ),
     Death(

@@ -59,11 +59,11 @@ RESEARCH_DEATHS = [
                 histogram[n] = {name: one.grad.detach().clone() for name, one in model.named_parameters()}  # keeps
             optimizer.step(); optimizer.zero_grad()
         """,
-        remedy=False,  # the step that failed was not watched: how much it needs is not known
+        remedy=None,  # how much the step needs is known only if it was watched
     ),
     Death(
         "a validation that carries its state on with the graph",
-        "activations",
+        "leak",
         """
         class Reader(nn.Module):
             def __init__(self):
@@ -87,7 +87,6 @@ RESEARCH_DEATHS = [
             if R.get("leak") is False:
                 state = state.detach()
         """,
-        remedy=False,
     ),
     Death(
         "an own optimizer with weights in 32 bits beside those in 16",

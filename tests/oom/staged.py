@@ -80,18 +80,22 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["data"] = "host"
     elif remedy["what"].startswith("make the copy of"):
         wishes["copy"] = "host"
-    elif death.cause == "leak":
+    elif death.cause == "leak" or "no backward follows" in remedy["what"]:
         wishes["leak"] = False
     else:
         raise AssertionError(f"nobody knows how to follow: {remedy['what']}")
     return {**env, "REMEDY": json.dumps(wishes)}
 
 
-def asked_at(death: Death, file: str) -> int:
-    """The line that asks, by its mark."""
+def lines_of(death: Death, file: str) -> list[int]:
+    """The lines with its mark. A request of any of them may be the one that fails."""
     mark = death.line or "# asks"
-    lines = Path(file).read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if mark in line)
+    return [number for number, line in enumerate(Path(file).read_text().splitlines(), 1) if mark in line]
+
+
+def asked_at(death: Death, file: str) -> int:
+    """The first of these lines."""
+    return lines_of(death, file)[0]
 
 
 def report_of(server: str, run_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -129,6 +133,7 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     if error is None:
         return Outcome(death, None, None, [*wrong, f"no record came: {output[-2000:]}"])
     script = folder / f"{run_id}.py"
+    is_sure = any(remedy["enough"] for remedy in error["remedies"])
     for name, seen, right in [
         ("cause", error["cause"], death.cause or None),
         # (Of a killed process it is unknown until the server takes the run for lost.)
@@ -137,21 +142,13 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
         ("phase", error["phase"], death.phase or error["phase"]),
         ("module", error["culprit"]["module"], death.module or error["culprit"]["module"]),
         ("node", error["node"], death.node or error["node"]),
-        ("sure remedy", any(remedy["enough"] for remedy in error["remedies"]), death.remedy),
-        *(
-            [
-                (
-                    "line",
-                    (error["culprit"]["file"], error["culprit"]["line"]),
-                    (str(script), asked_at(death, str(script))),
-                )
-            ]
-            if death.line
-            else []
-        ),
+        ("sure remedy", is_sure, is_sure if death.remedy is None else death.remedy),
     ]:
         if seen != right:
             wrong.append(f"{name}: {seen}, and is {right}")
+    culprit = error["culprit"]
+    if death.line and (culprit["file"] != str(script) or culprit["line"] not in lines_of(death, str(script))):
+        wrong.append(f"line: {culprit['file']}:{culprit['line']}, and is one of {lines_of(death, str(script))}")
     page = re.search(rf"^vramscope: Details: \S+/runs/{run_id}/oom$", output, re.MULTILINE)
     if not death.survived and not death.killed and not (error["sentence"] in output and page):
         wrong.append(f"the console does not say what the page says: {output[-1000:]}")

@@ -322,6 +322,34 @@ def test_growth_of_a_young_run_is_not_a_leak_if_one_block_fits() -> None:
     assert diagnose(full).kind == "leak"
 
 
+def test_a_small_leak_is_not_the_cause_where_the_input_has_grown_more() -> None:
+    """60 MiB are leaked and 50 MiB are lacking. The last step needed 400 MiB, with a tenth of the input."""
+    died = replace(DIED, asked_bytes=150 * MIB, progress=None, leaked_bytes=60 * MIB, step=5)
+    assert died.shortfall_bytes == 50 * MIB
+    assert diagnose(replace(died, peak_before_bytes=1500 * MIB)).kind == "leak"
+    grown = replace(died, peak_before_bytes=400 * MIB, input_shape=(640, 512), input_shape_before=(64, 512))
+    assert diagnose(grown).kind == "activations"
+
+
+def test_free_blocks_that_the_next_step_fills_do_not_excuse_growth() -> None:
+    """300 MiB are lacking and 400 MiB are free in blocks."""
+    died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)
+    died = replace(died, growth_is_young=True, free_bytes=0)
+    shortfall, idle = died.shortfall_bytes, died.idle_bytes
+    assert shortfall == 200 * MIB and idle == 400 * MIB
+    for steps, kind in ((2, "leak"), (4, "fragmentation"), (None, "fragmentation")):
+        assert diagnose(replace(died, growth_steps=steps)).kind == kind, steps
+
+
+def test_a_first_forward_needs_the_gradient_of_the_request_too() -> None:
+    """One block would be enough for the request alone."""
+    died = replace(DIED, progress=None, used_bytes=1250 * MIB)
+    assert died.idle_bytes == 150 * MIB
+    assert diagnose(died).kind == "activations"
+    assert diagnose(replace(died, no_graph_yet=True)).kind == "fragmentation"
+    assert diagnose(replace(died, used_bytes=1050 * MIB)).kind == "fragmentation"
+
+
 def test_a_batch_is_split_at_most_into_rows() -> None:
     (parted,) = found(KNOWN)
     assert parted.enough

@@ -14,7 +14,7 @@ from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.facts import Facts
-from vramscope.protocol.oom_record import OTHER_MODELS, ModuleBytes, OomRecord
+from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies import defragment
 from vramscope_server.analysis.oom.remedies.defragment import EXPANDABLE
 from vramscope_server.analysis.oom.remedies.remedy import RemedyContext

@@ -227,11 +227,9 @@ class RecordBuilder:
         roots = self.roots() if trigger.roots is None else trigger.roots
         live = other_models.scan() if trigger.is_own else None
         optimizers = list(self._optimizers)
-        if not optimizers and live is not None:
-            optimizers = other_models.optimizers_of(
-                (one for root in roots for one in root.parameters()), live.optimizers
-            )
-        elif live is not None:
+        if live is not None:
+            weights = (one for root in roots for one in root.parameters())
+            optimizers = optimizers or other_models.optimizers_of(weights, live.optimizers)
             optimizers += other_models.about_to_begin(live.optimizers, optimizers, device)
         memory = owned_memory.count(
             optimizers,

@@ -238,6 +238,8 @@ def _elsewhere(facts: Facts, state: _State) -> Estimate:
     basis = Basis.FORWARD_REST_UNKNOWN if facts.phase in ("forward", "eval", None) else Basis.NO_FORWARD
     # Free blocks must suffice for the rest of the forward too: with a cache of keys it grows as with gradients.
     drawn = state.low
+    if facts.phase == "forward" and not facts.step and facts.trainable_bytes and not facts.no_graph_yet:
+        drawn += state.asked  # the gradient of the request, at least
     if facts.phase == "eval" and facts.progress:
         drawn = state.resting + int(state.scaling / facts.progress)
     return state.unknown(basis, state.low if state.before >= (drawn - state.resting) / SAME_ORDER else drawn)

@@ -122,9 +122,9 @@ def _free_was_enough(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    shortfall, available, likely = _numbers(facts, estimate)
+    _, available, likely = _numbers(facts, estimate)
     leaked = max(facts.leaked_bytes, 0)
-    if leaked >= max(shortfall, LEAK_SHARE * available) and likely - leaked <= available:
+    if leaked >= max(_lacking(facts, estimate), LEAK_SHARE * available) and likely - leaked <= available:
         return Cause(CauseKind.LEAK, RetainedLeak(facts.leak_name, facts.leak_line, leaked))
     return None
 
@@ -139,7 +139,9 @@ def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     # is the cause.
     wanted = facts.phase != "eval" or growth <= (facts.idle_bytes or 0)
     in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
-    if in_doubt and _fits_in_one_block(facts, estimate):
+    # Free blocks that the growth of one more step fills would hardly have helped.
+    next_step = growth // facts.growth_steps if facts.growth_steps else 0
+    if in_doubt and (facts.idle_bytes or 0) >= shortfall + next_step and _fits_in_one_block(facts, estimate):
         return None
     return Cause(CauseKind.LEAK, GrowthLeak(growth, facts.leak_name, facts.leak_line, facts.phase == "eval"))
 
