@@ -331,6 +331,14 @@ def test_a_small_leak_is_not_the_cause_where_the_input_has_grown_more() -> None:
     assert diagnose(grown).kind == "activations"
 
 
+def test_growth_of_the_optimizer_s_state_is_no_leak() -> None:
+    """One that keeps past gradients needs more in each of its first steps."""
+    died = replace(DIED, phase="optimizer", progress=None, used_bytes=1450 * MIB, growth_bytes=1100 * MIB, step=11)
+    died = replace(died, reserved_bytes=1450 * MIB, free_bytes=50 * MIB, gradients_bytes=100 * MIB)
+    assert diagnose(died).kind == "leak"
+    assert diagnose(replace(died, optimizer_bytes=1200 * MIB)).kind == "optimizer"
+
+
 def test_free_blocks_that_the_next_step_fills_do_not_excuse_growth() -> None:
     """300 MiB are lacking and 400 MiB are free in blocks."""
     died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)

@@ -6,7 +6,7 @@ import copy
 import gc
 import sys
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from pathlib import Path
 
 import torch
@@ -272,3 +272,12 @@ def test_models_of_earlier_folds_are_counted_and_no_teacher_or_average() -> None
     seen = only(other_models.scan(), trains, *others)
     held = owned_memory.count([optimizer], [trains], series.CPU, loading=False, live=seen)
     assert held.kept_models == 2
+
+
+def test_past_gradients_in_a_deque_are_optimizer_state() -> None:
+    trains = model()
+    optimizer = torch.optim.SGD(trains.parameters(), 0.1)
+    for one in trains.parameters():
+        optimizer.state[one]["late"] = deque([torch.zeros_like(one) for _ in range(3)])
+    held = owned_memory.count([optimizer], [trains], series.CPU, loading=False)
+    assert held.owned_bytes["optimizer"] == 3 * 32 * KIB

@@ -18,5 +18,4 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "304_shapes_checked_before": "silent",
     "310_column_of_objects": "silent",
     "328_a_class_for_each_step": "silent",
-    "392_gradients_that_come_late": "wrong",
 }
