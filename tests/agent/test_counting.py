@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import torch
 from torch import nn
 
-from vramscope.memory.tensor_bytes import count, gradient_bytes
+from vramscope.memory.tensor_bytes import count, counts_of, gradient_bytes
 from vramscope.oom import owned_memory
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.series import CPU
@@ -95,3 +96,31 @@ def test_gradients_alone_are_counted_as_with_everything_else() -> None:
     model[0].bias.grad, model[1].bias.grad = bucket[:4], bucket[4:]
     model[0].weight.grad = torch.zeros(4, 4)
     assert gradient_bytes([optimizer], [model], CPU) == count([optimizer], [model], CPU).gradients == 4 * (8 + 16)
+
+
+def test_tensors_in_containers_are_state_and_are_counted_again_when_more_come() -> None:
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    late = deque([torch.zeros(64, 64)])
+    optimizer.state[model.weight] = {"late": late, "step": 1}
+    before = counts_of([optimizer])
+    assert count([optimizer], [model], CPU).optimizer == 64 * 64 * 4
+    late.append(torch.zeros(64, 64))
+    assert counts_of([optimizer]) != before
+    assert count([optimizer], [model], CPU).optimizer == 2 * 64 * 64 * 4
+
+
+def test_the_history_of_lbfgs_is_optimizer_state() -> None:
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, history_size=10)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (model(torch.eye(64)) - torch.eye(64)).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    history = sum(len(optimizer.state[model.weight][name]) for name in ("old_dirs", "old_stps"))
+    assert history
+    assert count([optimizer], [model], CPU).optimizer >= history * 64 * 64 * 4

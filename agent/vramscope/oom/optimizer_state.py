@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import lomo_state
-from vramscope.oom.weight_copies import DICTS
+from vramscope.memory.optimizer_states import tensors_in
 from vramscope.process.frames import locals_of
 from vramscope.protocol.oom_record import Update
 
 if TYPE_CHECKING:
     from types import FrameType
 
-CONTAINERS: Final = (list, tuple, deque, *DICTS)
-DEPTH: Final = 3
-"""Levels of containers in a state."""
 MOST_IN_LIST: Final = 1000
 """Tensors of one list in a running step."""
 
@@ -41,23 +37,12 @@ def states_of(optimizers: list[Any], frames: Iterable[FrameType]) -> Iterator[tu
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
             for value in list(state.values()) if isinstance(state, dict) else ():
-                for part in _tensors_in(value, DEPTH):
+                for part in tensors_in(value):
                     yield parameter, part
         for value in lomo_state.state_of(optimizer):
             yield None, value
     for value in _in_step(frames, optimizers):
         yield None, value
-
-
-def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
-    """Tensors of a state: LBFGS keeps its history in lists, others past gradients in a deque."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth and type(value) in CONTAINERS:
-        for inner in list(value.values() if type(value) in DICTS else value):
-            yield from _tensors_in(inner, depth - 1)
 
 
 def _in_step(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vramscope.memory.cublas_workspaces import CublasWorkspaces
+from vramscope.memory.optimizer_states import tensors_in
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.memory.tensor_bytes import unwrapped
 
@@ -44,8 +45,6 @@ def tensors_of(
     models: Collection[torch.nn.Module], optimizers: Collection[torch.optim.Optimizer]
 ) -> Iterator[torch.Tensor]:
     """Yield the parameters of models, their gradients and buffers, and the state of optimizers."""
-    import torch
-
     for model in list(models):
         for parameter in model.parameters():
             yield parameter
@@ -54,8 +53,7 @@ def tensors_of(
         yield from model.buffers()
     for optimizer in list(optimizers):
         for state in list(optimizer.state.values()):
-            if isinstance(state, dict):
-                yield from (one for one in list(state.values()) if isinstance(one, torch.Tensor))
+            yield from tensors_in(state)
 
 
 def _requested_bytes() -> int | None:

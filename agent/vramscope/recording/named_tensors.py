@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import ddp_buckets
+from vramscope.memory.optimizer_states import SEQUENCES
 from vramscope.recording.weak_members import WeakMembers
 
 if TYPE_CHECKING:
@@ -116,6 +117,6 @@ class NamedTensors:
         elif depth and isinstance(value, dict):
             for name, inner in list(value.items()):
                 yield from self.tensors(inner, depth - 1, f"{what}.{name}" if what else str(name))
-        elif depth and type(value) in (list, tuple):
+        elif depth and type(value) in SEQUENCES:
             for place, inner in enumerate(value):
                 yield from self.tensors(inner, depth - 1, f"{what}[{place}]")

