@@ -131,10 +131,9 @@ def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     shortfall, available, likely = _numbers(facts, estimate)
-    used, known = facts.used_bytes or 0, (facts.parameters_bytes, facts.gradients_bytes, facts.optimizer_bytes)
-    growth = min(
-        facts.growth_bytes or 0, used - sum(one or 0 for one in known)
-    )  # what the optimizer keeps is its state
+    trained = facts.parameters_bytes, facts.gradients_bytes, facts.optimizer_bytes
+    # An optimizer that keeps past gradients needs more in each of its first steps.
+    growth = min(facts.growth_bytes or 0, (facts.used_bytes or 0) - sum(size or 0 for size in trained))
     least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
     if growth < least or likely - growth > available:
         return None
