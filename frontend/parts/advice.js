@@ -5,6 +5,9 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, categoryName, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 
+const FIRST_WAIT_SECONDS = 0.3; // for replays under other allocator settings
+const MOST_WAIT_SECONDS = 10;
+const REFRESH_MS = 500;
 const MOST_NAMED = 3; // categories in the sentence
 
 /** Change that each rule proposes. A sentence begins with the reason for it. */
@@ -15,7 +18,7 @@ const CHANGES = {
   evaluation: "torch.no_grad() for forward passes without backward",
   evaluation_batch: "smaller evaluation batches",
   foreach: "foreach=False or fused=True in the optimizer",
-  fragmentation: "expandable_segments:True",
+  fragmentation: "other allocator settings",
   kept_copies: "no copies of the weights on the device",
   late_clear: "zero_grad() right after the optimizer step",
   loss_head: "a fused or chunked loss",
@@ -48,8 +51,13 @@ export class AdviceCard {
     try {
       await after;
       if (this.request !== request) return;
-      const anatomy = await api.recording(recording, "anatomy", {}, request.signal);
-      if (this.request === request) this.draw(anatomy);
+      for (let wait = FIRST_WAIT_SECONDS, pending = true; pending; wait = MOST_WAIT_SECONDS) {
+        const anatomy = await api.recording(recording, "anatomy", { wait_seconds: wait }, request.signal);
+        if (this.request !== request) return;
+        this.draw(anatomy);
+        pending = anatomy.pending;
+        if (pending) await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+      }
     } catch (error) {
       if (this.request !== request || error.name === "AbortError") return;
       this.verdict.hidden = true; // the card below says what failed
@@ -62,7 +70,7 @@ export class AdviceCard {
     this.request?.abort();
   }
 
-  draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
+  draw({ moment, categories, coverage, advice, pending, allocated_bytes: total }) {
     this.verdict.hidden = total === 0;
     fill(
       this.verdict,
@@ -80,7 +88,8 @@ export class AdviceCard {
       composition(categories, total),
       advice.length
         ? h("ol", { class: "advice-list" }, advice.map(adviceItem))
-        : h("p", { class: "muted", "data-no-advice": true }, noAdviceText(coverage)),
+        : !pending && h("p", { class: "muted", "data-no-advice": true }, noAdviceText(coverage)),
+      pending && h("p", { class: "muted" }, "replaying other allocator settings…"),
       coverageNote(coverage),
     );
   }
@@ -88,15 +97,18 @@ export class AdviceCard {
 
 /** Change in words, with its saving if one is known: "an 8-bit optimizer (up to 24 MiB less at the peak)". */
 function changeText(advice) {
-  const change = CHANGES[advice.rule] ?? advice.sentence.split(/[.:] /)[0].replace(/\.$/, "");
+  const change = settingText(advice.evidence) ?? CHANGES[advice.rule] ?? advice.sentence.split(/[.:] /)[0].replace(/\.$/, "");
   const gain = gainText(advice);
   return gain ? `${change} (${gain})` : change;
 }
 
+/** Allocator settings in words, if the advice is on these. Empty settings are PyTorch's own. */
+const settingText = ({ conf }) => (conf === undefined ? null : conf || "the default allocator settings");
+
 /** Saving in words: bytes, else time, else batch size. Null if unknown. */
 function gainText({ saves_bytes: saves, seconds: shorter, evidence }) {
   if (saves)
-    return `${evidence.at_most ? "up to " : ""}${bytes(saves)} less ${{ reserved: "reserved", run: "at the run's peak" }[evidence.of] ?? "at the peak"}`;
+    return `${evidence.at_most ? "up to " : ""}${bytes(saves)} less ${{ device: "device memory needed", run: "at the run's peak" }[evidence.of] ?? "at the peak"}`;
   const most = shorter ?? evidence.at_most_seconds;
   if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}${seconds(most)} less per step`;
   if (isKnown(evidence.largest_batch_size)) return `batch of ${count(evidence.largest_batch_size)}`;

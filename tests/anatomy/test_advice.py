@@ -12,6 +12,7 @@ import pytest
 from vramscope_server.analysis.advice.all_rules import RULES, advise
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing
+from vramscope_server.analysis.whatif.sweep import sweep
 
 # The first test waits for twenty trainings.
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
@@ -23,7 +24,7 @@ SAID: dict[int, dict[str, Advice]] = {}
 def output_of(one: Any) -> dict[str, Advice]:
     """Advice on a training by rule, computed once."""
     if id(one) not in SAID:
-        SAID[id(one)] = {advice.rule: advice for advice in advise(StepFacts(one.trace))}
+        SAID[id(one)] = {advice.rule: advice for advice in advise(StepFacts(one.trace, sweep=sweep(one.trace)))}
     return SAID[id(one)]
 
 
@@ -181,23 +182,13 @@ def test_weight_copies_name_their_owner(observed) -> None:
         )
 
 
-def test_fragmentation_advice_replays_expandable_segments(observed) -> None:
-    from vramscope_server.analysis.trace.trace import reserved_after
-    from vramscope_server.analysis.whatif.sweep import predict
-
-    for one in observed.values():
-        advice = output_of(one).get("fragmentation")
-        reserved = int(reserved_after(one.trace).max())
-        if advice is not None:
-            assert advice.evidence["of"] == "reserved"
-            replayed = predict(one.trace, "expandable_segments:True").peak_reserved_bytes
-            assert 0 < advice.saves_bytes <= reserved - replayed
-        else:
-            lost = reserved - one.peak_allocated_bytes
-            assert lost < 0.1 * one.peak_allocated_bytes or lost < 64 << 20 or replay_saves_little(one.trace, reserved)
+def test_advice_on_allocator_settings_saves_the_promised_device_memory(observed) -> None:
+    """The device of the snapshot is unknown, so that 2 % of what the run needs are worth a change."""
     before, after = observed["gpt2"], observed["gpt2.expandable"]
+    advice = output_of(observed["gpt2.snapshot"])["fragmentation"]
+    assert (advice.evidence["of"], advice.evidence["conf"]) == ("device", "expandable_segments:True")
     measured = before.peak_reserved_bytes - after.peak_reserved_bytes
-    assert abs(output_of(before)["fragmentation"].saves_bytes - measured) <= 0.02 * before.peak_reserved_bytes
+    assert abs(advice.saves_bytes - measured) <= 0.02 * before.peak_reserved_bytes
 
 
 def test_logits_are_found_by_what_the_loss_makes_of_them(observed) -> None:
@@ -211,13 +202,6 @@ def test_logits_are_found_by_what_the_loss_makes_of_them(observed) -> None:
         assert name not in observed or "loss_head" not in output_of(observed[name])
 
 
-def replay_saves_little(trace: Any, reserved: int) -> bool:
-    from vramscope_server.analysis.whatif.sweep import predict
-
-    prediction = predict(trace, "expandable_segments:True")
-    return reserved - max([prediction.peak_reserved_bytes, *(prediction.band or ())]) < 0.02 * reserved
-
-
 SPEAKS_OF = {
     "loss_head": ("gpt2", "gpt2_chunked"),
     "checkpointing": ("gpt2", "gpt2_checkpointed"),
@@ -228,7 +212,7 @@ SPEAKS_OF = {
     "weight_copies": ("wide_autocast", "gpt2"),
     "autocast_cache": ("rollouts", "rollouts_without_cache"),
     "kept_copies": ("best_state", "best_state_on_the_host"),
-    "fragmentation": ("gpt2", "gpt2.expandable"),
+    "fragmentation": ("gpt2.snapshot", "gpt2"),
 }
 """Rule -> a training with this advice, and one without. Rules that need only a recording."""
 IN_OTHER_TESTS = {
@@ -282,7 +266,7 @@ def test_sentence_has_its_number_and_source(observed) -> None:
             if advice.saves_bytes is not None:
                 assert amount(advice.saves_bytes) in advice.sentence
                 assert advice.saves_bytes > 0
-            assert advice.source
+            assert advice.source.startswith("https://") or "/" not in advice.source, "a link, or a reason in words"
 
 
 def test_nested_blocks_are_one_set_per_level() -> None:

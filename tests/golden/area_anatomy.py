@@ -16,6 +16,7 @@ from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.techniques.predict import predict
+from vramscope_server.analysis.whatif.sweep import sweep
 
 AREA = "anatomy"
 NOT_COMPARED = ("ddp",)
@@ -24,7 +25,7 @@ ROWS = [{"kind": "batch", "detail": {"batch_size": 32}}]
 
 
 def of_training(name: str, one: Observed) -> Result:
-    facts = StepFacts(one.trace)
+    facts = StepFacts(one.trace, sweep=sweep(one.trace))
     fields: dict[str, Any] = {
         "peak_allocated_bytes": one.peak_allocated_bytes,
         "peak_reserved_bytes": one.peak_reserved_bytes,

@@ -20,6 +20,7 @@ from waiting import eventually
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from profile_maker import a_profile
+from test_settings_advice import fragmented
 from window_maker import Allocator, training
 from window_maker import recorded as empty_window
 from wire_maker import new_id
@@ -251,10 +252,12 @@ def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recor
     [
         ({"rule": "batch"}, "a larger batch"),
         ({"rule": "new", "sentence": "Module a.b is kept twice. Delete one."}, "Module a.b is kept twice"),
+        ({"rule": "fragmentation", "evidence": {"conf": "max_split_size_mb:64"}}, "max_split_size_mb:64"),
+        ({"rule": "fragmentation", "evidence": {"conf": ""}}, "the default allocator settings"),
     ],
 )
 def test_a_change_without_a_known_gain_is_named_alone(
-    page: Any, recorded: Sender, rule: dict[str, str], change: str
+    page: Any, recorded: Sender, rule: dict[str, Any], change: str
 ) -> None:
     """Of a rule that the page does not know, the sentence's first clause."""
 
@@ -268,6 +271,34 @@ def test_a_change_without_a_known_gain_is_named_alone(
     ready(page)
     assert page.locator("[data-verdict] button").inner_text() == f"Most worth trying: {change}"
     assert page.locator(".advice-card .saves").inner_text() == "unknown"
+
+
+def test_advice_on_allocator_settings_follows_and_is_that_of_the_fragmentation_page(page: Any, server: Any) -> None:
+    """The first answer does not wait for the replays, and claims nothing of what they may find."""
+    run = Sender(server.url, "fragmented")
+    run.send(run.agent.steps(4, peak_reserved_bytes=600 << 20, peak_allocated_bytes=500 << 20))
+    run.record(fragmented(device_total_bytes=None, device_free_bytes=None))
+    run.send(run.agent.ended())
+    first, held = "**/recordings/*/anatomy*wait_seconds=0.3", []
+    page.route("**/recordings/*/anatomy*", lambda route: held.append(route))
+    page.route(first, lambda route: route.fulfill(json={**route.fetch().json(), "advice": [], "pending": True}))
+    card = page.locator(".advice-card")
+    with page.expect_request("**/recordings/*/anatomy*wait_seconds=10", timeout=COMPILED_MS):
+        page.goto(page_of(run))
+        card.get_by_text("replaying other allocator settings…").wait_for(timeout=COMPILED_MS)
+    assert card.locator("[data-no-advice]").count() == 0
+    held[0].continue_()
+    said = card.locator("[data-rule=fragmentation]")
+    said.wait_for(timeout=COMPILED_MS)
+    assert card.get_by_text("replaying other allocator settings…").count() == 0
+    assert said.locator(".saves").inner_text() == "100 MiB less device memory needed"
+    assert said.get_by_role("link", name="source").get_attribute("href").startswith("https://")
+    words = said.locator(".said").inner_text()
+    page.goto(f"{run.url}/runs/{run.agent.run}/fragmentation")
+    recommended = page.locator(".whatif-advice")
+    recommended.get_by_text("The recorded run").wait_for(timeout=COMPILED_MS)
+    sentence = recommended.locator("span").first.inner_text()
+    assert sentence in words and "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True." in words
 
 
 def test_the_page_has_a_name_for_the_change_of_each_rule() -> None:

@@ -102,38 +102,30 @@ def test_a_history_that_begins_late_gets_a_band_around_the_truth(
     assert own.peak_reserved_bytes == recorded["late"].counted["peak_reserved_bytes"]
 
 
-def test_what_expandable_segments_would_save_is_promised_and_comes(
-    traces: dict[str, Trace], recorded: dict[str, Any], truth: dict[tuple[str, str], dict[str, Any]]
-) -> None:
-    """Also of a history that begins late, where the replay's band alone would promise nothing."""
-    for name, error in (("lengths", 0.0), ("late", 0.05)):
-        advice = fragmentation.advise(StepFacts(traces[name]))
-        came = recorded[name].counted["peak_reserved_bytes"] - truth[name, fragmentation.CONF]["peak_reserved_bytes"]
-        assert advice is not None and came > 0
-        assert abs(advice.saves_bytes - came) <= error * came
-        assert advice.evidence["at_most"] == (name == "late")
-        assert ("Steps before the recording" in advice.sentence) == (name == "late")
+def test_the_advice_on_settings_is_the_recommendation_of_the_sweep(traces: dict[str, Trace]) -> None:
+    """Also of a history that begins late. Without a sweep there is no advice."""
+    for name, card in (("lengths", None), ("late", None), ("lengths", 400 * GIB)):
+        trace = traces[name] if card is None else replace(traces[name], device_total_bytes=card)
+        made = sweep(trace)
+        advice = fragmentation.advise(StepFacts(trace, sweep=made))
+        assert (advice is None) == (made.recommendation.conf is None) == (card is not None)
+        if advice is not None and made.recommended is not None:
+            assert made.recommendation.words in advice.sentence
+            assert advice.saves_bytes == made.recommended.saved_bytes
+            assert f"={made.recommendation.conf}." in advice.sentence
+        assert fragmentation.advise(StepFacts(trace)) is None
 
 
-def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_step(traces: dict[str, Trace]) -> None:
-    """A window of a small step knows nothing of larger ones."""
+def test_a_sweep_is_of_no_use_for_a_run_that_reserved_more_elsewhere(traces: dict[str, Trace]) -> None:
+    """A window of a small step knows nothing of larger ones. The variable stays that of the run's backend."""
     trace = traces["lengths"]
-    alone = fragmentation.advise(StepFacts(trace))
-    assert alone is not None and fragmentation.advise(StepFacts(trace, run_peak_bytes=1)) == alone
-    larger = fragmentation.advise(StepFacts(trace, run_peak_bytes=int(1.05 * StepFacts(trace).peak_bytes)))
-    assert larger is not None and larger.evidence["at_most"]
-    assert larger.evidence["predicted_bytes"] == pytest.approx(1.05 * alone.evidence["predicted_bytes"], rel=1e-6)
-    assert larger.saves_bytes == larger.evidence["peak_reserved_bytes"] - larger.evidence["predicted_bytes"]
-    assert f"Scaled to the run's highest step this is {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
-    assert fragmentation.advise(StepFacts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
-    as_high = fragmentation.advise(StepFacts(trace, run_peak_bytes=int(1.01 * StepFacts(trace).peak_bytes)))
-    assert as_high is not None and as_high.saves_bytes == alone.saves_bytes and "highest one" not in as_high.sentence
-    promised = [
-        fragmentation.advise(StepFacts(trace, run_peak_bytes=int(factor / 100 * StepFacts(trace).peak_bytes)))
-        for factor in range(103, 130)
-    ]
-    least = 0.1 * larger.evidence["peak_reserved_bytes"]
-    assert all(one is None or one.saves_bytes >= least for one in promised) and None in promised
+    alone = sweep(trace)
+    assert alone.in_view_of(None) is alone and alone.in_view_of(alone.rows[0].reserved_bytes) is alone
+    more = sweep(trace, run_peak_bytes=2 * alone.rows[0].reserved_bytes)
+    assert more.recommended is None and "does not contain the run's peak" in more.recommendation.words
+    assert more.recommendation.variable == alone.recommendation.variable
+    assert f"Outside this window the run reserved up to {amount(2 * alone.rows[0].reserved_bytes)}" in more.notes[-1]
+    assert fragmentation.advise(StepFacts(trace, sweep=more)) is None
 
 
 def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:
@@ -213,6 +205,7 @@ def test_what_is_said_of_a_risk_names_its_source() -> None:
     for conf in DEFAULT_SWEEP[1:]:
         risk = risk_of(AllocatorSettings.parse(conf))
         assert risk.level > 0 and risk.words and risk.source.startswith("https://"), conf
+        assert ".md" not in risk.words, "a file of the repository is no link on a page"
 
 
 def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:

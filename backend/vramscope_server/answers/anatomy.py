@@ -59,7 +59,7 @@ class AdviceRow(TypedDict):
     sentence: str
     """The proposal."""
     saves_bytes: int | None
-    """Bytes by which the peak falls."""
+    """Bytes by which the peak falls, or the smallest device on which the run fits."""
     seconds: float | None
     """Time that it saves."""
     evidence: dict[str, Any]
@@ -99,6 +99,8 @@ class AnatomyAnswer(TypedDict):
     """Extent of what is known."""
     advice: list[AdviceRow]
     """Proposed changes for the peak, largest saving first."""
+    pending: bool
+    """True while the recording is replayed under other allocator settings, about which advice may follow."""
 
 
 class TechniquePlan(TypedDict):

@@ -10,7 +10,7 @@ from vramscope_server.analysis.advice.recorded_peak import contains_peak
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.answers.leaks import Leak
 from vramscope_server.answers.next_change import ChangeSource, NextChange
-from vramscope_server.api.anatomy import advice_rows
+from vramscope_server.api.anatomy import advice_on
 from vramscope_server.api.oom.errors import errors_of, fatal_of
 from vramscope_server.api.oom.routes import explain
 from vramscope_server.api.problems import BadRecording, NotFound
@@ -37,7 +37,7 @@ _TITLES: Final = {
     "weight_copies": "16-bit weights",
     "autocast_cache": "autocast without its cache",
     "kept_copies": "fewer copies of the weights",
-    "fragmentation": "other allocator settings",
+    "fragmentation": "the default allocator settings",
 }
 """Rules of advice that promise bytes, and their changes in a few words."""
 
@@ -147,10 +147,10 @@ def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, 
     try:
         with readable(window):
             opened = services.recordings.open(window.id)
-        rows = advice_rows(request, window, opened)
+        found = advice_on(request, window, opened).advice
     except (BadRecording, OSError) as bad:  # OSError: it was deleted meanwhile
         return _none(run_id, f"The newest recording cannot be read: {bad}")
-    best = next((one for one in rows if one["saves_bytes"] and one["rule"] in _TITLES), None)  # most bytes first
+    best = next((one for one in found if one.saves_bytes and one.rule in _TITLES), None)  # most bytes first
     if best is None:
         return _none(run_id, "No known change would lower the recorded peak by 2 % or more.")
     recorded = window.about.get("peak_allocated_bytes")
@@ -159,9 +159,11 @@ def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, 
         caution = (
             f"The recording's peak is {amount(recorded)}; the run's peak of {amount(peak_bytes)} was not recorded."
         )
-    of = "reserved" if best["evidence"].get("of") == "reserved" else "allocated"
-    page = "/fragmentation" if of == "reserved" else "/anatomy"
-    title = _TITLES[best["rule"]]
+    of_settings = best.rule == "fragmentation"
+    page, of = ("/fragmentation", None) if of_settings else ("/anatomy", "allocated")
+    title = _TITLES[best.rule]
+    if of_settings and best.evidence["conf"]:
+        title = f"{best.evidence['variable']}={best.evidence['conf']}"
     return _change(
-        run_id, title, best["sentence"], best["saves_bytes"], source="recording", page=page, of=of, caution=caution
+        run_id, title, best.sentence, best.saves_bytes, source="recording", page=page, of=of, caution=caution
     )

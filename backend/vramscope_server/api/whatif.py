@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,18 +9,18 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.analysis.numba_compile import compiling
-from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import AllocatorVersion, profile_of
-from vramscope_server.analysis.whatif.recommendation import LEAST_EVENTS, without_evidence
 from vramscope_server.answers.whatif import SweepAnswer, SweepRow, WhatifJob
-from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
+from vramscope_server.api.problems import BadRecording, Busy, InvalidParameter, NotFound
 from vramscope_server.api.recording_request import open_recording, readable
 from vramscope_server.api.recordings import require_recording
 from vramscope_server.api.requested_range import reader, require_run
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
+from vramscope_server.recording_cache import OpenRecording
 from vramscope_server.services import Services
+from vramscope_server.store.artifacts import StoredArtifact
 from vramscope_server.store.whatif_questions import WhatifTask, find_question, keep_question
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
@@ -134,7 +133,7 @@ def _check(conf: str, profile: AllocatorVersion, position: int) -> None:
         )
 
 
-def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
+def sweep_answer(made: Sweep) -> SweepAnswer:
     """A sweep as an answer; the recorded settings are the first row."""
     residual, recommendation = made.residual, made.recommendation
     return {
@@ -154,7 +153,7 @@ def sweep_answer(made: Sweep, *more_notes: str) -> SweepAnswer:
             "words": recommendation.words,
             "variable": recommendation.variable,
         },
-        "notes": [*made.notes, *filter(None, more_notes)],
+        "notes": made.notes,
     }
 
 
@@ -182,20 +181,37 @@ def _sweep_row(row: Row) -> SweepRow:
     }
 
 
-def _with_run(request: Request, made: Sweep, recording: str) -> SweepAnswer:
-    """The answer in view of the whole run, which may have reserved more outside this window, on any rank."""
+def recorded_sweep(
+    request: Request, stored: StoredArtifact, opened: OpenRecording, wait_seconds: float
+) -> tuple[Sweep | None, bool]:
+    """The default sweep of a recording, whose recommendation all views of the recording share; None if it has none.
+
+    The second value is true while the sweep is still waiting or running after ``wait_seconds``.
+    """
+    services: Services = request.app.state.services
+    try:
+        with readable(stored):
+            _ = opened.trace.beginning
+    except BadRecording:  # events that contradict each other cannot be replayed
+        return None, False
+    if opened.trace.backend != "native" or not len(opened.trace.events):
+        return None, False
+    try:
+        job = _ask(services, WhatifTask(stored.id, None, None))
+    except Busy:
+        return None, True
+    settled = services.whatif_jobs.wait(job, wait_seconds)
+    if not settled or job.given_up:
+        return None, True
+    return None if job.result is None else _in_view_of_run(request, job.result, stored.id), False
+
+
+def _in_view_of_run(request: Request, made: Sweep, recording: str) -> Sweep:
+    """The sweep in view of the whole run, which may have reserved more outside this window, on any rank."""
     with reader(request) as connection:
         stored = require_recording(connection, recording)
         most = require_run(connection, stored.run_id).peak_reserved_bytes if stored.run_id else None
-    here = made.rows[0].prediction.peak_reserved_bytes
-    missing = without_evidence(LEAST_EVENTS, here, most)
-    if missing is None or most is None:
-        return sweep_answer(made)
-    return sweep_answer(
-        dataclasses.replace(made, recommendation=missing),
-        f"Outside this window the run reserved up to {amount(most)}, {amount(most - here)} more. "
-        "The predictions do not cover that.",
-    )
+    return made.in_view_of(most)
 
 
 def _job(request: Request, job: Job, recording: str) -> WhatifJob:
@@ -212,6 +228,6 @@ def _job(request: Request, job: Job, recording: str) -> WhatifJob:
         total=job.total,
         compiling=job.state == "running" and compiling(),
         seconds=job.seconds,
-        result=None if job.result is None else _with_run(request, job.result, recording),
+        result=None if job.result is None else sweep_answer(_in_view_of_run(request, job.result, recording)),
         problem=problem,
     )

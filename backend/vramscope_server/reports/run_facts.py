@@ -218,4 +218,6 @@ def advice_of(run: RunInFull, recorded: AnatomyAnswer | None) -> list[str]:
             0,
             f"for the recorded peak, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
         )
+    if recorded.get("pending"):  # an older server has no such field
+        found.append("Allocator settings are still being replayed; advice on them may follow.")
     return of_run + found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from vramscope_server.analysis.advice.facts import Advice, StepFacts
@@ -47,7 +47,11 @@ def advise(facts: StepFacts) -> list[Advice]:
     """Advice of all rules: advice on the run's peak first, then most bytes, then most time. Empty for a trace without events."""
     if not len(facts.recorded.events):
         return []
-    found = [advice for rule in RULES if (advice := rule(facts)) is not None]
+    return ordered(advice for rule in RULES if (advice := rule(facts)) is not None)
+
+
+def ordered(found: Iterable[Advice]) -> list[Advice]:
+    """Advice in the order of ``advise``."""
     return sorted(
         found,
         key=lambda advice: (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_
 from vramscope_server.analysis.timeline.source_lines import SourceLines, frame_of, sites_of
 from vramscope_server.analysis.trace.trace import Trace
 
+if TYPE_CHECKING:
+    from vramscope_server.analysis.whatif.sweep import Sweep
+
 Flags = npt.NDArray[np.bool_]
 
 WORTH_FRACTION: Final = 0.02
@@ -38,8 +41,8 @@ class Advice:
     rule: str
     sentence: str
     saves_bytes: int | None
-    """Reduction of the step's peak of allocated bytes, or of what ``evidence["of"]`` names: reserved bytes, or the run's peak.
-    None if unknown."""
+    """Reduction of the step's peak of allocated bytes, or of what ``evidence["of"]`` names: the run's peak, or the smallest
+    device on which the run fits. None if unknown."""
     seconds: float | None = None
     """Time saved per step; negative if the step gets longer; None if unknown."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -74,6 +77,8 @@ class StepFacts:
     """Highest allocated bytes of all steps, recorded or not; None if unknown."""
     phase_peaks_bytes: Mapping[str, int] = field(default_factory=dict)
     """Highest allocated bytes per phase, as far as phases are known."""
+    sweep: Sweep | None = None
+    """The recording under other allocator settings, in view of its run; None if it was not replayed."""
 
     @cached_property
     def trace(self) -> Trace:

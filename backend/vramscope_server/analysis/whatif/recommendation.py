@@ -118,7 +118,7 @@ def risk_of(settings: AllocatorSettings) -> Risk:
             (
                 "large_segment_size_mb changes the segment size for requests of 1 to 10 MiB (20 MiB by default). "
                 "Larger segments can stay partly empty. PyTorch added it for speed and published no measurement. On "
-                "six trainings, 64 MiB moved the peak by 1.6 % at most (tests/whatif/RESULTS.md)."
+                "six trainings, 64 MiB moved the peak by 1.6 % at most."
             ),
             f"{_PYTORCH}/pull/172056",
         )

@@ -6,7 +6,6 @@ settings are ranked by the smallest device, found by bisection over replays. Bot
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vramscope.protocol.gpu_backend import allocator_variable
+from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.baseline_replay import Residual, check
 from vramscope_server.analysis.whatif.device import TargetDevice, target_device_of
 from vramscope_server.analysis.whatif.program import derivation_of
-from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of, without_evidence
+from vramscope_server.analysis.whatif.recommendation import (
+    LEAST_EVENTS,
+    Recommendation,
+    Risk,
+    recommend,
+    risk_of,
+    without_evidence,
+)
 from vramscope_server.analysis.whatif.scenario import Prediction, Scenario
 from vramscope_server.analysis.whatif.window_start import beginning_of
 
@@ -100,6 +107,24 @@ class Sweep:
     """Device bytes outside PyTorch; None: unknown, taken as 0."""
     notes: list[str]
 
+    @property
+    def recommended(self) -> Row | None:
+        """The setting to change to; None: keep the recorded ones. All pages and commands use this answer."""
+        return next((row for row in self.rows[1:] if row.conf == self.recommendation.conf), None)
+
+    def in_view_of(self, run_peak_bytes: int | None) -> Sweep:
+        """Return the sweep for a run that reserved up to ``run_peak_bytes`` on any rank, perhaps outside of the recording."""
+        here = self.rows[0].reserved_bytes
+        missing = without_evidence(LEAST_EVENTS, here, run_peak_bytes)
+        if missing is None or run_peak_bytes is None:
+            return self
+        note = (
+            f"Outside this window the run reserved up to {amount(run_peak_bytes)}, {amount(run_peak_bytes - here)} more. "
+            "The predictions do not cover that."
+        )
+        missing = replace(missing, variable=self.recommendation.variable)
+        return replace(self, recommendation=missing, notes=[*self.notes, note])
+
 
 def predict(trace: Trace, conf: str, *, device_bytes: int | None = None) -> Prediction:
     """Predict the run under other settings, on its own device or on one of ``device_bytes``.
@@ -152,10 +177,11 @@ def sweep(
         else replace(row, saved_bytes=base - row.smallest_device_bytes)
         for row in rows
     ]
-    missing = without_evidence(len(trace.events), rows[0].reserved_bytes, run_peak_bytes)
-    advice = missing or recommend(rows[0], rows[1:], device.total_bytes)
-    advice = dataclasses.replace(advice, variable=allocator_variable(trace.torch))
-    return Sweep(rows, residual, advice, device.total_bytes, device.outside_bytes, _notes(trace, device))
+    few = without_evidence(len(trace.events), rows[0].reserved_bytes, None)
+    advice = few or recommend(rows[0], rows[1:], device.total_bytes)
+    advice = replace(advice, variable=allocator_variable(trace.torch))
+    made = Sweep(rows, residual, advice, device.total_bytes, device.outside_bytes, _notes(trace, device))
+    return made.in_view_of(run_peak_bytes)
 
 
 def _row(case: Scenario, device: TargetDevice, *, recorded: bool) -> Row:

@@ -38,7 +38,7 @@ def advise(facts: StepFacts) -> Advice | None:
         sentence=(
             f"At least {percent(share)} of the recorded time ({duration(seconds)} per step) was spent on returning memory to the "
             f"device and allocating it again: {retries} requests found the device full while cached blocks had the wrong size. "
-            "Less fragmentation (expandable_segments:True) or a smaller batch avoids this."
+            "Less fragmentation or a smaller batch avoids this."
         ),
         saves_bytes=None,
         seconds=seconds,
