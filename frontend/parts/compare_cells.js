@@ -127,7 +127,7 @@ export function deviceCell(row) {
   return h(
     "span",
     { title: isWholeDevice ? "whole device; the share of this process is unknown" : null },
-    size(row.peak_device_bytes),
+    boundCell(row.peak_device_bytes, row.lower_bounds.includes("peak_device_bytes")),
     isWholeDevice && h("span", { class: "muted" }, " all"),
     spreadText(row, "peak_device_bytes", bytes),
   );

@@ -85,7 +85,7 @@ const MEASURED = [
     needed: some("peak_device_bytes"),
     cell: cells.deviceCell,
     key: (row) => row.peak_device_bytes,
-    meaning: "highest value of the driver, with context and libraries, as in nvidia-smi",
+    meaning: "highest sample of the driver, with context and libraries, as in nvidia-smi; ≥: it may be higher between two samples",
   },
   {
     id: "device_change",
@@ -94,7 +94,7 @@ const MEASURED = [
     needed: someOfSeveral("peak_device_bytes"),
     cell: cells.savingCell("device_saved_fraction"),
     key: (row) => negative(row.device_saved_fraction),
-    meaning: "the device’s peak against the baseline",
+    meaning: "highest sample against that of the baseline",
   },
   {
     id: "step_time",

@@ -14,6 +14,8 @@ from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, FORMATS, as_text
 from vramscope_server.analysis.comparison.labels import chips_of, names
 from vramscope_server.analysis.comparison.rows import compared
+from vramscope_server.reports.comparison_table import COLUMNS as TERMINAL
+from vramscope_server.reports.comparison_table import cells
 
 
 def labels(*techniques: dict[str, str] | None) -> list[str | None]:
@@ -191,7 +193,7 @@ def test_markup_in_a_name_stays_one_latex_cell() -> None:
     assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
     nasty = lines[2]
     for begins in ("%", "_", "#", "{", "}", "$"):
-        own = re.sub(r"\\text\w+\{\}|\$\\times\$|\{\}", "", nasty)  # what is ours
+        own = re.sub(r"\\text\w+\{\}|\$\\(?:times|geq)\$|\{\}", "", nasty)  # what is ours
         assert all(own[m.start() - 1] == "\\" for m in re.finditer(re.escape(begins), own)), begins
     assert re.search(r"(?m)^\{\}\[4pt\]", text), r"after \\ it would be an argument"
 
@@ -209,6 +211,20 @@ def test_emulated_gpus_have_a_note_on_timing(form: str) -> None:
     emulated = a_run("emulated", rank={"devices": [{"index": 0, "emulated": True}]})
     assert "timing is not meaningful" in as_text(compared([a_run(), emulated]), form)
     assert "timing is not meaningful" not in as_text(compared([a_run(), a_run("other")]), form)
+
+
+def test_the_peak_on_the_device_is_a_lower_bound_whose_samples_are_compared() -> None:
+    """The driver has no peak counter: its highest sample may be below the peak."""
+    base, other = a_run("base"), a_run("other", rank={"peak_process_device_bytes": 700 * MIB})
+    rows = compared([base, other])
+    assert [row["lower_bounds"] for row in rows] == [["peak_device_bytes"]] * 2
+    assert rows[1]["saved_bounds"] == {} and rows[1]["device_saved_fraction"] is not None
+    text = as_text(rows, "markdown")
+    assert re.search(r"\| ≥ 700 \|", text) and "the driver is read in samples" in text
+    cell = cells(rows[1], is_baseline=False, repeated=False)[[column.title for column in TERMINAL].index("DEVICE")]  # type: ignore[arg-type]
+    assert cell == "≥ 700 MiB"
+    unknown = compared([a_run(ranks=[])])
+    assert unknown[0]["lower_bounds"] == [] and "≥" not in as_text(unknown, "markdown")
 
 
 def test_only_columns_with_values_are_shown() -> None:

@@ -79,7 +79,15 @@ def a_window(
         )
     steps = streams["steps"]
     line = trend(steps.x_values, steps.columns["after_step_bytes"].mean)
-    row = {"name": name, "run_id": f"id-{name}", "capacity_bytes": capacity, "step_seconds_median": 0.3}
+    row = {
+        "name": name,
+        "run_id": f"id-{name}",
+        "capacity_bytes": capacity,
+        "step_seconds_median": 0.3,
+        "peak_allocated_bytes": 30 * scale,
+        "sampled_allocated_bytes": None,
+        "lower_bound_steps": 0,
+    }
     falling = 10 / np.sqrt(steps.x_values)
     loss = (
         None

@@ -386,3 +386,30 @@ def test_many_runs_stay_readable(page: Any, own_server: Any) -> None:
     eventually(lambda: page.locator(".compare-table tbody tr").count() == 3)
     assert "NVIDIA H100 80GB HBM3" in page.locator(".compare-table tbody tr").first.inner_text()
     assert_legible(page)
+
+
+def test_peaks_that_may_be_higher_are_marked_in_the_table_and_in_the_charts(page: Any, own_server: Any) -> None:
+    """A run with samples alone, beside one whose peaks are exact. The driver is sampled in both."""
+    server = own_server()
+    unknown = dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "forward_peak_allocated_bytes"), -1)
+    exact, sampled = Sender(server.url, "exact"), Sender(server.url, "sampled")
+    for run, peaks in ((exact, {}), (sampled, unknown)):
+        run.send(run.agent.samples(20, process_device_bytes=5 << 30), run.agent.steps(4, **peaks))
+        run.send(run.agent.ended())
+    page.goto(f"{server.url}/compare?runs={exact.agent.run},{sampled.agent.run}")
+    table = page.locator(".compare-table")
+    table.wait_for()
+    heads = [" ".join(head.lower().split()) for head in table.locator("thead th").all_inner_texts()]
+    rows = [[cell.inner_text() for cell in row.locator("th, td").all()] for row in table.locator("tbody tr").all()]
+    assert [row[heads.index("peak allocated")][0] == "≥" for row in rows] == [False, True]
+    for name in ("peaks_side_by_side", "memory_against_time", "peaks_over_steps"):
+        said = page.locator(f"vs-chart[data-figure={name}]")
+        said.get_by_text("≥ sampled: the peak may be higher, because a rank has samples alone").first.wait_for()
+        assert "≥ exact" not in said.inner_text()
+    bars = drawn(page, "peaks_side_by_side")
+    assert bars.locator("g.annotation").all_text_contents() == ["≥"]
+    page.locator(".compare-columns summary").click()
+    page.locator(".compare-columns").get_by_label("Peak on device", exact=True).check()
+    on_device = table.locator("tbody tr").first.get_by_text(re.compile(r"^≥ [\d.]+ GiB$"))
+    on_device.wait_for()
+    assert on_device.get_attribute("title").startswith("lower bound: ")

@@ -62,14 +62,14 @@ class CompareRow(TypedDict):
     peak_reserved_bytes: int | None
     """Highest reserved memory."""
     lower_bounds: list[str]
-    """Peaks that may be higher, because a rank has samples alone or other code reset PyTorch's counters: `peak_allocated_bytes`,
-    `peak_reserved_bytes`."""
+    """Peaks that may be higher: `peak_allocated_bytes` and `peak_reserved_bytes` where a rank has samples alone or other code
+    reset PyTorch's counters, `peak_device_bytes` wherever it is known."""
     saved_bounds: dict[str, str]
     """Savings that are not exact for this reason, by field: `at most`, `at least`, or `unknown`."""
     reserved_saved_fraction: float | None
     """Share of it that is saved against the baseline."""
     peak_device_bytes: int | None
-    """Highest device memory by the driver, with context and libraries."""
+    """Highest sample of the device memory by the driver, with context and libraries."""
     peak_device_of: str | None
     """Extent of that value: `process` or the whole `device`."""
     device_saved_fraction: float | None

@@ -11,14 +11,13 @@ import plotly.graph_objects as go
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, known
+from vramscope_server.figures.peak_bounds import MOST_SAID, at_least, say_bounds
 from vramscope_server.figures.peaks_over_steps import COLOURS, role_of, shown_of
 
 NEEDS = {"steps": ["peak_allocated_bytes", "duration_ns"]}
 
 Box = tuple[float, float, float, float]
 """Rectangle: left, bottom, right, top."""
-MOST_SAID = 4
-"""Maximum number of runs with unknown values that are named."""
 MOST_LETTERS = 60
 """Maximum length of the names on the Pareto front."""
 MOST_NAMES = 14
@@ -39,6 +38,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     else:
         for name in incomplete:
             drawing.say(f"{name}: unknown step time or peak")
+    say_bounds(drawing, windows)
     if not whole.any():
         return drawing.done()
     unit = byte_unit(float(peaks[whole].max()))
@@ -63,7 +63,8 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     places = [place for i, place in zip(shown, places, strict=True) if i in named]
     where = dict(zip(named, places, strict=True))
     for position in shown:
-        name = names[position]
+        name, bound = names[position], at_least(windows[position])
+        symbol = "diamond" if position == 0 else "circle"
         drawing.trace(
             seconds[[position]] / time.divisor,
             peaks[[position]],
@@ -76,9 +77,9 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             textposition=where.get(position) or "top center",
             cliponaxis=False,
             shown=shown_of(position, windows[position].run["run_id"]),
-            marker={"size": 13 if position <= COLOURS else 9, "symbol": "diamond" if position == 0 else "circle"},
+            marker={"size": 13 if position <= COLOURS else 9, "symbol": f"{symbol}-open" if bound else symbol},
             hovertemplate=(
-                f"%{{y:.{unit.decimals}f}} {unit.name} peak, %{{x:.{time.decimals}f}} {time.name} a step"
+                f"{bound}%{{y:.{unit.decimals}f}} {unit.name} peak, %{{x:.{time.decimals}f}} {time.name} a step"
                 f"<extra>{escaped(name)}</extra>"
             ),
         )

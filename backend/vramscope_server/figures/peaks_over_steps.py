@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped, highest, known
+from vramscope_server.figures.peak_bounds import at_least, say_bounds
 
 NEEDS = {"steps": ["peak_allocated_bytes"]}
 
@@ -53,8 +54,9 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             kind="line",
             shown=shown_of(position, window.run["run_id"]),
             line=line_of(position),
-            hovertemplate=f"%{{y:.{unit.decimals}f}} {unit.name}<extra>{escaped(name)}</extra>",
+            hovertemplate=f"{at_least(window)}%{{y:.{unit.decimals}f}} {unit.name}<extra>{escaped(name)}</extra>",
         )
+    say_bounds(drawing, windows)
     if len(windows) > 1 + COLOURS:
         drawing.say(f"{len(windows) - 1 - COLOURS} further runs are grey; point at a line for its name")
     return drawing.done()

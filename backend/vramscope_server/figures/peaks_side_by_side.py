@@ -11,6 +11,7 @@ from vramscope.protocol.series import CATEGORIES
 from vramscope_server.analysis.array_types import FloatArray
 from vramscope_server.analysis.series.chart_data import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, known
+from vramscope_server.figures.peak_bounds import at_least, bound_of, say_bounds
 
 TOTAL = "peak_allocated_bytes"
 PARTS = [f"peak_{category}_bytes" for category in CATEGORIES]
@@ -25,12 +26,15 @@ FEW: Final = 6
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
-    """Draw a stacked bar per run at its highest step peak in the window, with a mark at peak reserved."""
+    """Draw a stacked bar per run at its highest step peak in the window, with a mark at peak reserved.
+
+    A run with samples alone has a bar at its highest sample. ``≥`` stands above each peak that is a lower bound.
+    """
     drawing = Drawing("run")
     drawing.meta["kind"] = "static"
     names = _distinct([str(window.run["name"]) for window in windows])
     at = [_at_peak(window) for window in windows]
-    peaks = np.array([row.get(TOTAL, np.nan) for row in at])
+    peaks = np.array([row.get(TOTAL, _sampled(window)) for window, row in zip(windows, at, strict=True)])
     reserved = np.array([_top(window.steps.columns["peak_reserved_bytes"].max) for window in windows])
     unit = byte_unit(float(np.nanmax(np.concatenate([peaks, reserved, [0.0]]))))
     x = np.array(names, dtype=object)
@@ -66,9 +70,13 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             shown={"swatch": "line"},
             marker={"symbol": "line-ew-open", "size": max(6, min(26, 600 // len(windows))), "line": {"width": 3}},
         )
-    for window, peak in zip(windows, peaks, strict=True):
+    for window, name, peak in zip(windows, names, peaks, strict=True):
         if not np.isfinite(peak):
             drawing.say(f"{window.run['name']}: unknown step peaks")
+        elif at_least(window):
+            top = peak / unit.divisor
+            drawing.figure.add_annotation(x=name, y=top, text="≥", name="bound", showarrow=False, yanchor="bottom")
+    say_bounds(drawing, windows)
     drawing.y_axis(unit)
     drawing.figure.update_xaxes(type="category", title=None, ticks="", automargin=True)
     return drawing.done(barmode="stack", bargap=0.45, hovermode="x unified")
@@ -84,6 +92,12 @@ def _at_peak(window: RunWindow) -> dict[str, float]:
     parts = [f"peak_{category}_bytes" for category in CATEGORIES]
     values = {name: steps.at_peak[name] if name in steps.at_peak else steps.columns[name].mean for name in parts}
     return {TOTAL: float(total[i]), **{name: float(series[i]) for name, series in values.items()}}
+
+
+def _sampled(window: RunWindow) -> float:
+    """Return the highest sample of a run without step peaks."""
+    sampled = bound_of(window)
+    return float(sampled.bytes) if sampled.is_lower and sampled.bytes is not None else float("nan")
 
 
 def _top(values: FloatArray) -> float:

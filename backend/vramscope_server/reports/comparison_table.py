@@ -60,7 +60,7 @@ def cells(row: CompareRow, *, is_baseline: bool, repeated: bool) -> list[str]:
         _saved(row, "saved_fraction", is_baseline),
         _peak(row, "peak_reserved_bytes") + between(row, "peak_reserved_bytes", amount),
         _saved(row, "reserved_saved_fraction", is_baseline),
-        amount(row["peak_device_bytes"], ABSENT) if row["peak_device_of"] else "",
+        _peak(row, "peak_device_bytes") if row["peak_device_of"] else "",
         _saved(row, "device_saved_fraction", is_baseline) if row["peak_device_of"] else "",
         duration(row["wall_seconds"], ABSENT),
         duration(row["step_seconds_median"], ABSENT) + between(row, "step_seconds_median", duration),
@@ -85,7 +85,7 @@ def _saved(
     return ABSENT if saved is None else change_bound(row, field) + _change(saved) + between(row, field, _change)
 
 
-def _peak(row: CompareRow, field: Literal["peak_allocated_bytes", "peak_reserved_bytes"]) -> str:
+def _peak(row: CompareRow, field: Literal["peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes"]) -> str:
     return at_least(amount(row[field], ABSENT), field in row["lower_bounds"])
 
 

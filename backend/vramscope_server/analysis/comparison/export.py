@@ -126,7 +126,7 @@ COLUMNS: Final = (
     TableColumn("change", _change("saved_fraction")),
     TableColumn("reserved MiB", _peak_mib("peak_reserved_bytes")),
     TableColumn("change", _change("reserved_saved_fraction")),
-    TableColumn("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
+    TableColumn("device MiB", _peak_mib("peak_device_bytes"), "peak_device_bytes"),
     TableColumn("change", _change("device_saved_fraction"), "peak_device_bytes"),
     TableColumn("wall time", _with_spread("wall_seconds", duration), "wall_seconds"),
     TableColumn("ratio", _times("wall_time_ratio"), "wall_time_ratio"),
@@ -197,7 +197,8 @@ LEGEND: Final = (
 )
 
 BOUNDS: Final = (
-    "≥: lower bound; a rank has samples alone, or other code reset PyTorch's peak counters. ≤: upper bound of a change."
+    "≥: lower bound; the driver is read in samples, a rank has samples alone, or other code reset PyTorch's peak counters. "
+    "≤: upper bound of a change. Changes on the device compare the highest samples."
 )
 
 EMULATED: Final = "times: emulated GPU, which computes nothing. Its memory is exact; its timing is not meaningful."

@@ -24,6 +24,8 @@ MEMORY: Final = {
 _PEAKS: Final[tuple[Peak, ...]] = ("peak_allocated", "peak_reserved")
 OPEN: Final = "unknown"
 """Bound of a saving between two peaks that are both lower bounds."""
+SAMPLED: Final = "peak_device_bytes"
+"""Peak that is always the highest sample. Savings compare the samples of two runs."""
 WORDS: Final = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
 """Texts of values that are not finite."""
 
@@ -56,7 +58,10 @@ def _own(run: Run) -> Row:
         "name": run["name"],
         "techniques": None if run["techniques"] is None else [chip_of(technique) for technique in run["techniques"]],
         **{f"{name}_bytes": bound.bytes for name, bound in bounds.items()},
-        "lower_bounds": [f"{name}_bytes" for name, bound in bounds.items() if bound.is_lower],
+        "lower_bounds": [
+            *(f"{name}_bytes" for name, bound in bounds.items() if bound.is_lower),
+            *([SAMPLED] if device is not None else []),
+        ],
         "peak_device_bytes": device,
         "peak_device_of": device_of,
         "capacity_bytes": run["capacity_bytes"],
@@ -120,7 +125,7 @@ def saved_bounds(own: Sequence[str], base: Sequence[str]) -> dict[str, str]:
     found = {}
     for kind, field in MEMORY.items():
         name = f"peak_{kind}_bytes"
-        if name in own or name in base:
+        if name != SAMPLED and (name in own or name in base):
             found[field] = OPEN if name in own and name in base else "at most" if name in own else "at least"
     return found
 
@@ -155,7 +160,7 @@ def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> TechniqueEffect 
 
 
 def less(row: Row, whole: Row, field: str) -> float | None:
-    """Reduction of a peak; None if one of the two is unknown or a lower bound."""
+    """Reduction of a peak; None if one of the two is unknown or a lower bound, and not of two highest samples."""
     own, other = row[field], whole[field]
-    is_bound = field in (*row["lower_bounds"], *whole["lower_bounds"])
+    is_bound = field != SAMPLED and field in (*row["lower_bounds"], *whole["lower_bounds"])
     return None if own is None or other is None or is_bound else own - other
