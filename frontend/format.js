@@ -152,6 +152,18 @@ export const countOf = (value, one, many = `${one}s`) => `${count(value)} ${valu
 /** Name of a category of memory, as in the glossary. */
 export const categoryName = (category) => (category === "optimizer" ? "optimizer state" : (category ?? "unknown"));
 
+const PHASE_PLACES = {
+  other: "outside of all phases",
+  data: "before the forward pass",
+  forward: "in the forward pass",
+  backward: "in the backward pass",
+  optimizer: "in the optimizer update",
+  eval: "in the evaluation",
+};
+
+/** A phase in a sentence, as in those of the server (series.phase_place): "in the backward pass". */
+export const phasePlace = (phase) => PHASE_PLACES[phase] ?? `in ${phase}`;
+
 /** Number of steps: "1 step", "1,200 steps". */
 export const stepCount = (value) => countOf(value, "step");
 

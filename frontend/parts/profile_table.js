@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { called, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { called, count, isKnown, percent, phasePlace, seconds } from "vramscope/format.js";
 import { tableDownload } from "vramscope/parts/table_download.js";
 import { known, sized } from "vramscope/parts/ui.js";
 
@@ -216,11 +216,11 @@ export class ProfileTable {
 
 function nameOf(table, row) {
   if (row.special)
-    return h("span", { class: "muted" }, row.name, row.phase && h("span", { class: "below" }, `in ${row.phase}`));
+    return h("span", { class: "muted" }, row.name, row.phase && h("span", { class: "below" }, phasePlace(row.phase)));
   if (table === "operations")
     return [
       h("code", {}, row.name),
-      h("span", { class: "below" }, [row.phase && `in ${row.phase}`, row.shapes].filter(Boolean).join(" · ")),
+      h("span", { class: "below" }, [row.phase && phasePlace(row.phase), row.shapes].filter(Boolean).join(" · ")),
     ];
   if (table === "modules")
     return [h("code", {}, row.name), row.kind !== row.name && h("span", { class: "below" }, row.kind)];

@@ -1,7 +1,7 @@
 /** Verdict on a run's memory above its key figures: whether it fits, what made the peak, and where to look next. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent } from "vramscope/format.js";
+import { bytes, count, isKnown, percent, phasePlace } from "vramscope/format.js";
 import { scansThatRan } from "vramscope/parts/leak_verdict.js";
 
 const TIGHT = 0.05; // share of the device: a longer batch can use less headroom than that
@@ -200,7 +200,7 @@ function peakSentence(run, link) {
   const rank = peakRank(run);
   const where = [
     rank !== null && `on rank ${rank}`,
-    phase && `in ${phase}`,
+    phase && phasePlace(phase),
     isKnown(step) && `of step ${count(step)}`,
   ]
     .filter(Boolean)

@@ -195,7 +195,7 @@ def test_logits_are_found_by_what_the_loss_makes_of_them(observed) -> None:
     """No function of torch.nn.functional is in the stack of ``logits.log_softmax(-1)``."""
     before, after = observed["policy"], observed["policy_of_the_completion"]
     advice = output_of(before)["loss_head"]
-    assert "of head. Its output and what the loss makes of it, 4 blocks of" in advice.sentence
+    assert "The output of head and what the loss computes from it, 4 blocks of" in advice.sentence
     measured = before.peak_allocated_bytes - after.peak_allocated_bytes
     assert 0.5 * advice.saves_bytes < measured <= advice.saves_bytes
     for name in ("wide", "transformer", "ema", "accumulated", "zeros", "contrastive"):

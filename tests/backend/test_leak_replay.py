@@ -40,7 +40,7 @@ def test_what_was_alive_at_the_peak_is_what_the_peak_falls_by() -> None:
     )
     assert (
         effect.words
-        == "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in forward, falls by 16.0 MiB."
+        == "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in the forward pass, falls by 16.0 MiB."
     )
 
 
@@ -49,12 +49,12 @@ def test_held_is_not_saved() -> None:
     effect = effect_of(leaking(backward_mib=40, needed=True))
     assert (effect.phase, effect.saved_bytes, effect.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
     assert effect.words == (
-        "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in backward, falls by 0 or more: "
+        "In the recorded step 1 it retains 16.0 MiB. With the fix the step's peak, in the backward pass, falls by 0 or more: "
         "the backward pass may need this memory then."
     )
     effect = effect_of(leaking("cycle", backward_mib=40), "cycle")
     assert effect.saved_bytes == 0 and effect.words.endswith(
-        "in backward, does not fall: the new result has replaced the old one by then."
+        "in the backward pass, does not fall: the new result has replaced the old one by then."
     )
 
 
@@ -68,7 +68,8 @@ def test_a_peak_that_moves_says_where_to() -> None:
     effect = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
     assert (effect.saved_bytes, effect.phase, effect.phase_after) == (8 * MIB, "forward", "backward")
     assert (
-        "falls by 8.00 MiB: the fix frees 16.0 MiB there, and then the highest is 120 MiB, in backward." in effect.words
+        "falls by 8.00 MiB: the fix frees 16.0 MiB there, and then the highest is 120 MiB, in the backward pass."
+        in effect.words
     )
 
 

@@ -72,7 +72,7 @@ def test_what_a_profile_says(server: RunningServer) -> None:
     )
     assert "aten::mm 100.0 %" in answer["time"]
     assert answer["memory"].startswith(
-        "Peak allocated is 3.00 GiB (in step 20, in the backward), of which 1.00 GiB existed before"
+        "Peak allocated is 3.00 GiB (in step 20, in the backward pass), of which 1.00 GiB existed before"
     )
     assert "by line: net.py:7 (1.50 GiB) and net.py:8 (512 MiB)" in answer["memory"]
     assert answer["tables"]["operations"]["sums"]["self_allocated_bytes"] == answer["allocated_bytes"]

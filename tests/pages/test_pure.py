@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from vramscope.protocol.series import PHASES, phase_place
+
 FORMATS = json.loads((Path(__file__).parents[1] / "number_formats.json").read_text(encoding="utf-8"))
 
 
@@ -132,6 +134,7 @@ def test_numbers_read_as_in_the_sentences_of_the_server(call: Any, function: str
         ("categoryName", ["optimizer"], "optimizer state"),
         ("categoryName", ["activations"], "activations"),
         ("categoryName", [None], "unknown"),
+        *(("phasePlace", [phase], phase_place(phase)) for phase in (*PHASES, "phase 9")),
         ("overhead", [None], "not measured yet"),
         (
             "overhead",
@@ -449,9 +452,14 @@ NO_LEAK = {"verdict": {"level": "none"}, "scans": [{"not_scanned": ""}]}
             "; 60 % of it is other.",
             None,
         ),
-        ({"parameters": None, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),
+        ({"parameters": None, "other": None}, 1, "The peak is 2.00 GiB, in the optimizer update of step 3.", None),
         # 39 % of the peak is unknown: more than the largest that is known.
-        ({"parameters": 30, "optimizer": 31, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),
+        (
+            {"parameters": 30, "optimizer": 31, "other": None},
+            1,
+            "The peak is 2.00 GiB, in the optimizer update of step 3.",
+            None,
+        ),
         ({"optimizer": 60, "activations": None}, 1, "; 60 % of it is optimizer state.", None),
     ],
 )

@@ -60,9 +60,9 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     assert "of step time, measured" in text
     verdict = page.locator("[data-verdict]").inner_text()
     assert re.search(r"It fits, with \d\d\.\d GiB of headroom", verdict), verdict
-    assert re.search(r"The peak is \d\d\.\d GiB, in backward of step \d+; \d\d % of it are activations", verdict), (
-        verdict
-    )
+    assert re.search(
+        r"The peak is \d\d\.\d GiB, in the backward pass of step \d+; \d\d % of it are activations", verdict
+    ), verdict
 
 
 def test_a_dry_run_shows_its_own_answer_and_no_headroom_in_words(page: Any, server: Any) -> None:

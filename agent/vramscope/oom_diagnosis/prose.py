@@ -30,6 +30,7 @@ from vramscope.oom_diagnosis.demand import has_larger_input, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.number_format import amount, decimals
+from vramscope.protocol.series import phase_place
 
 _PINNED_CALL: Final = (
     "The call that failed pins memory of the host, so that the host's pinned memory most likely ran out."
@@ -37,13 +38,6 @@ _PINNED_CALL: Final = (
 _MOSTLY_FREE: Final = "So much was free that the host's pinned memory most likely ran out, not the device's."
 _TINY_SHARE: Final = 1e-4
 """Share of the largest part of a sum below which another part is left out."""
-_PHASES: Final = {
-    "forward": "the forward of ",
-    "backward": "the backward of ",
-    "optimizer": "the optimizer update of ",
-    "data": "the data loading of ",
-    "eval": "the evaluation of ",
-}
 _LIBRARIES: Final = {
     "hip": "A HIP call", "cupy": "CuPy", "ggml": "llama.cpp (ggml)", "hipblas": "hipBLAS", "miopen": "MIOpen",
     "cublas": "cuBLAS", "cudnn": "cuDNN", "cusolver": "cuSOLVER", "cusparse": "cuSPARSE", "cufft": "cuFFT", "nccl": "NCCL",
@@ -298,7 +292,8 @@ def _request(facts: Facts) -> str:
     if facts.thread is not None:
         where += f", by thread {facts.thread!r}" + (f" during step {facts.step + 1}" if facts.step is not None else "")
     elif facts.step is not None and (facts.phase not in (None, "other") or facts.step):
-        where += f", in {_PHASES.get(facts.phase or '', '')}step {facts.step + 1}"
+        place = "in" if facts.phase in (None, "other") else f"{phase_place(facts.phase)} of"
+        where += f", {place} step {facts.step + 1}"
     asked = "memory" if facts.asked_bytes is None else amount(facts.asked_bytes)
     return f"Requested {asked}{where}{_free(facts, '; ')}."
 

@@ -31,6 +31,22 @@ def phase_name(code: int) -> str:
     return PHASES[code] if code < len(PHASES) else f"phase {code}"
 
 
+PHASE_PLACES: Final = {
+    "other": "outside of all phases",
+    "data": "before the forward pass",
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer update",
+    "eval": "in the evaluation",
+}
+"""Each phase in a sentence: *The peak is in the backward pass.*"""
+
+
+def phase_place(name: str) -> str:
+    """Return a phase's words in a sentence, also of a phase that only a newer agent knows."""
+    return PHASE_PLACES.get(name, f"in {name}")
+
+
 CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "workspaces", "other")
 WITHIN_OTHER: Final = ("workspaces",)
 """Categories that are part of other where they are unknown."""

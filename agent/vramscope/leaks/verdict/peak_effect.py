@@ -17,7 +17,7 @@ from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.process.after_free import after_free
 from vramscope.protocol import series
-from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.phase import BACKWARD, DATA, OPTIMIZER, OTHER
 from vramscope.steps.records import PhaseInterval
 
 AFTER_BACKWARD: Final = (OPTIMIZER, DATA, OTHER)
@@ -101,15 +101,13 @@ class PeakFollower:
         ]
         effect = max(0, max(peaks) - max(lowered))
         at = peaks.index(max(peaks))
-        where = series.PHASES[intervals[at].phase]
+        where = series.phase_place(series.PHASES[intervals[at].phase])
         if at <= last:
-            words = f"The peak is in {where}, while the result of the last step is still alive."
+            words = f"The peak is {where}, while the result of the last step is still alive."
         elif avoidable.get(intervals[at].phase):
-            words = f"The peak is in {where}, where it is alive and no longer needed."
-        elif intervals[at].phase == FORWARD:
-            words = "The peak is in forward, after the new result replaced the old one."
+            words = f"The peak is {where}, where it is alive and no longer needed."
         else:
-            words = f"The peak is in {where}, after the new result replaced the old one."
+            words = f"The peak is {where}, after the new result replaced the old one."
         return Effect(effect, words)
 
     def peaks(self, intervals: Sequence[PhaseInterval], position: int) -> tuple[list[int], Effect | None]:
@@ -137,9 +135,13 @@ def effect_of_made(
             return unknown
         at = peaks.index(max(peaks))
         if at == since:
-            return Effect(None, "The peak is in the forward that builds it; how much of it is needed there is unknown.")
+            return Effect(
+                None, "The peak is in the forward pass that builds it; how much of it is needed there is unknown."
+            )
         last = len(intervals) if follower.died_after is None else follower.died_after
         alive = alive or since < at <= last
         lowered = [peak - follower.held_bytes * (since < index <= last) for index, peak in enumerate(lowered or peaks)]
     when = "while it is alive" if alive else "when it is not alive"
-    return Effect(max(peaks) - max(lowered), f"The peak is in {series.PHASES[intervals[at].phase]}, {when}.")
+    return Effect(
+        max(peaks) - max(lowered), f"The peak is {series.phase_place(series.PHASES[intervals[at].phase])}, {when}."
+    )

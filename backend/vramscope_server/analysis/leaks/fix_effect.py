@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vramscope.protocol.series import PHASES
+from vramscope.protocol.series import PHASES, phase_place
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell, held_by
 from vramscope_server.analysis.leaks.release_points import releases
@@ -116,7 +116,7 @@ def _phase(trace: Trace, events: int) -> str | None:
 
 def _words(effect: LeakEffect, *, replaced: bool, needed: bool) -> str:
     """``replaced``: at the peak all that the step before had left was gone; ``needed``: what was held then is for the backward."""
-    where = "" if effect.phase is None else f", in {effect.phase},"
+    where = "" if effect.phase is None else f", {phase_place(effect.phase)},"
     saved, alive = effect.saved_bytes, effect.alive_bytes
     head = f"In the recorded step {effect.step} it retains {amount(effect.held_bytes)}. With the fix the step's peak{where}"
     if not alive and needed and effect.phase == "backward":
@@ -130,6 +130,6 @@ def _words(effect: LeakEffect, *, replaced: bool, needed: bool) -> str:
         return f"{head} falls by {amount(saved)}."
     then = amount(effect.peak_allocated_after_bytes)
     if effect.phase_after is not None and effect.phase_after != effect.phase:
-        then += f", in {effect.phase_after}"
+        then += f", {phase_place(effect.phase_after)}"
     fall = f"falls by {amount(saved)}" if saved else "does not fall"
     return f"{head} {fall}: the fix frees {amount(alive)} there, and then the highest is {then}."

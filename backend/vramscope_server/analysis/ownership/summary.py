@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.protocol.series import PHASES
+from vramscope.protocol.series import PHASES, phase_place
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
@@ -121,7 +121,7 @@ def basis_of(trace: Trace) -> str:
 
 
 def event_text(trace: Trace, event: int, allocated_bytes: int) -> str:
-    """Text of an event: ``4.8 GiB in step 2, in the backward, while transformer.h.11 ran``, without unknown parts."""
+    """Text of an event: ``4.8 GiB in step 2, in the backward pass, while transformer.h.11 ran``, without unknown parts."""
     text = amount(allocated_bytes)
     if event < 0:
         return f"{text} before the first event"
@@ -131,7 +131,7 @@ def event_text(trace: Trace, event: int, allocated_bytes: int) -> str:
     if step >= 0:
         text += f" in step {step}"
     if phase >= 0 and PHASES[phase] != "other":
-        text += f", in the {'evaluation' if PHASES[phase] == 'eval' else PHASES[phase]}"
+        text += f", {phase_place(PHASES[phase])}"
     if module >= 0:
         text += f", while {trace.modules[module]} ran"
     return text

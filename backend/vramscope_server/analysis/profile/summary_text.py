@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED, PYTHON, Profile
-from vramscope.protocol.series import PHASES, UNKNOWN
+from vramscope.protocol.series import PHASES, UNKNOWN, phase_place
 from vramscope_server.analysis.number_format import amount, duration, percent
 from vramscope_server.analysis.profile.tables import Table
 
@@ -44,7 +44,7 @@ def memory_sentence(profile: Profile, operations: Table, modules: Table, lines: 
         return "Allocated memory is unknown: there is no CUDA device."
     where = f"in step {profile.peak_step}" if profile.peak_step != UNKNOWN else "at the start of the profile"
     if 0 <= profile.peak_phase < len(PHASES):
-        where += f", {_PHASE_TEXTS[PHASES[profile.peak_phase]]}"
+        where += f", {phase_place(PHASES[profile.peak_phase])}"
     text = f"Peak allocated is {amount(profile.peak_bytes)} ({where})"
     if profile.before_bytes is not None:
         text += f", of which {amount(profile.before_bytes)} existed before the profile (parameters, optimizer state, …)"
@@ -58,16 +58,6 @@ def memory_sentence(profile: Profile, operations: Table, modules: Table, lines: 
     if parts:
         text += ". Largest allocations of the rest " + "; ".join(parts)
     return text + "."
-
-
-_PHASE_TEXTS: Final = {
-    "other": "outside of all phases",
-    "data": "between steps",
-    "forward": "in the forward",
-    "backward": "in the backward",
-    "optimizer": "in the optimizer",
-    "eval": "in the evaluation",
-}
 
 
 def _by_name(table: Table, quantity: str) -> dict[str, int]:

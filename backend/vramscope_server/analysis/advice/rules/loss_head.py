@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from vramscope.protocol.series import phase_place
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.array_types import IntArray
 from vramscope_server.analysis.number_format import amount
@@ -81,13 +82,18 @@ def advise(facts: StepFacts) -> Advice | None:
     module = facts.module_of(first_of_head)
     file, line = facts.line_of(int(in_loss[-1]))
     where = f" of {module}" if module else ""
-    phase = facts.peak_phase or "step"
-    what = "Logits, log-softmax and their gradient" if is_named else "Its output and what the loss makes of it"
+    phase = facts.peak_phase
+    place = "" if phase in (None, "other") else f"The peak is {phase_place(phase)}. "
+    what = (
+        f"Logits{where}, log-softmax and their gradient"
+        if is_named
+        else f"The output{where} and what the loss computes from it"
+    )
     fix = "A fused or chunked cross-entropy" if is_named else "A loss in chunks, or of only the positions that matter,"
     return Advice(
         rule="loss_head",
         sentence=(
-            f"The peak is in the {phase}{where}. {what}, {whole} blocks of {amount(size)}"
+            f"{place}{what}, {whole} blocks of {amount(size)}"
             f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. {fix} saves up to {amount(saves)}."
         ),
         saves_bytes=saves,
