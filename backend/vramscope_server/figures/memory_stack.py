@@ -165,7 +165,11 @@ def _statements(drawing: Drawing, rows: StackRows, sizes: Mapping[str, FloatArra
     elif not (np.isfinite(allocated) & ~(unsplit >= allocated)).any():
         drawing.unknown("categories at the peak")
     elif complete < done.sum():
-        drawing.say(f"all categories known in {complete:,} of {int(done.sum()):,} steps, or groups of steps")
+        steps = "steps or groups of steps" if (rows.first_step[done] < rows.step[done]).any() else "steps"
+        drawing.say(
+            f"grey: categories unknown in {int(done.sum()) - complete:,} of {int(done.sum()):,} {steps}; they are counted in "
+            "some steps, and others with another peak may stay unknown"
+        )
     if not known(rows.reserved):
         drawing.unknown("reserved")
     read = int(np.isfinite(sizes["unusable"]).sum())

@@ -86,7 +86,7 @@ PARTS: Final = (
         "unknown",
         "allocated",
         "open",
-        "allocated in a step without a breakdown, or between two samples; its categories are unknown",
+        "allocated in a step whose categories were not counted at its peak, or between two samples",
     ),
     StackPart("requested", "requested", "allocated", "folded", "bytes that the program asked for, before rounding"),
     StackPart("rounding", "rounding", "allocated", "folded", "allocated minus requested, of the highest sample"),
