@@ -365,7 +365,32 @@ def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any,
     page.locator(".scatterlayer .trace").first.wait_for(state="attached")
     assert asked == [file.as_uri()]
     assert page.locator("img").count() == 0
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.reload()
+    page.locator(".scatterlayer .trace").first.wait_for(state="attached")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    widths = page.locator("td.text").evaluate_all("(cells) => cells.map((cell) => cell.clientWidth)")
+    assert widths and min(widths) > 150, "words are not broken into letters: the table scrolls"
+    kinds = page.locator("td:not(.text)").evaluate_all(
+        "(cells) => cells.map((cell) => getComputedStyle(cell).whiteSpace)"
+    )
+    assert set(kinds) == {"nowrap"}, "a number and its unit are one line"
     context.close()
+
+
+def test_counters_that_did_not_change_before_the_error_are_called_equal() -> None:
+    from vramscope_server.figures.oom_report import _counters
+
+    rows = [
+        {"name": "allocated_bytes", "before": GIB, "at": 2 * GIB},
+        {"name": "reserved_bytes", "before": GIB, "at": GIB},
+        {"name": "ooms", "before": None, "at": None},
+    ]
+    assert list(_counters(rows)) == [
+        ("allocated", "1.00 GiB", "2.00 GiB"),
+        ("reserved", "equal", "1.00 GiB"),
+        ("ooms", "unknown", "unknown"),
+    ]
 
 
 def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:

@@ -20,14 +20,14 @@ from vramscope_server.analysis.array_types import FloatArray
 
 _STYLE: Final = (
     ":root{color-scheme:light dark;--soft:#555}@media(prefers-color-scheme:dark){:root{--soft:#aaa}}"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:88rem;margin:2rem auto;padding:0 1rem}"
+    "p{max-width:50rem}"
     "h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.05rem;margin-top:2rem}"
     "table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #8884;"
-    "overflow-wrap:anywhere}td:first-child,th:first-child{min-width:6.5rem}td:not(:last-child){min-width:3.5rem}"
+    "white-space:nowrap}td.text{white-space:normal;min-width:11rem;overflow-wrap:anywhere}.scroll{overflow-x:auto}"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere}.say{font-size:1.1rem}.muted{color:var(--soft)}"
-    ".facts td:first-child{white-space:nowrap}.wide{overflow-x:auto}"
-    ".wide td,.wide th{white-space:nowrap}.wide td:last-child{white-space:normal;min-width:15rem}"
+    ".wide td.text:not(:last-child){white-space:nowrap}"
     ".legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;padding:0;margin:.2rem 0 0;list-style:none;font-size:.85rem}"
     ".legend i{display:inline-block;width:1em;height:.7em;margin-right:.5em;border:2px solid}"
     ".legend i.line{height:0;border-width:2px 0 0}"
@@ -64,6 +64,8 @@ _FIXED: Final = {
     "pareto": "#888888", "trend": "#888888",
 }  # fmt: skip
 """Colours of roles, as on the pages. Other roles take turns."""
+LONG: Final = 20
+"""Letters from which on a cell is a text, whose lines may break."""
 _LITTLE_USED: Final = 0.5
 """Below this share of the capacity its line is left out: data beside it would be flat. An axis with a range of its own stays."""
 
@@ -154,16 +156,22 @@ def _numbers(values: Any) -> FloatArray:
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of texts; ``head`` may be empty texts."""
-    body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    """A table of texts; ``head`` may be empty texts. On a narrow page it scrolls by itself, and its numbers stay whole."""
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     titles = "".join(f"<th>{escaped(cell)}</th>" for cell in head) if any(head) else ""
     kind = "" if titles else " class=facts"
-    return f"<table{kind}>{f'<tr>{titles}</tr>' if titles else ''}{body or '<tr><td>none</td></tr>'}</table>"
+    rows_shown = f"{f'<tr>{titles}</tr>' if titles else ''}{body or '<tr><td>none</td></tr>'}"
+    return f"<div class=scroll tabindex=0><table{kind}>{rows_shown}</table></div>"
+
+
+def _cell(text: object) -> str:
+    kind = " class=text" if len(str(text)) > LONG else ""
+    return f"<td{kind}>{escaped(text)}</td>"
 
 
 def wide(inner: str) -> str:
-    """A table whose columns do not fit into a narrow page: it scrolls by itself."""
-    return f"<div class=wide tabindex=0>{inner}</div>"
+    """A table of which each row is one line, the last column aside."""
+    return f"<div class=wide>{inner}</div>"
 
 
 def section(title: str, *parts: str) -> str:

@@ -12,6 +12,7 @@ from vramscope_server.analysis.number_format import amount, count, duration
 from vramscope_server.analysis.oom.saving import saving_words
 from vramscope_server.figures.html_file import drawn, escaped, html_file, table
 
+SHORTEST_SECONDS: Final = 0.001
 ENOUGH: Final = {True: "enough", False: "not enough", None: "may be enough"}
 
 
@@ -71,7 +72,7 @@ def report(error: Mapping[str, Any], figure: go.Figure) -> str:
         parts += [] if error["by_site"] else ["<h2>By line</h2>"]
         parts.append(f"<p class=muted>{escaped(error['by_site_words'])}</p>")
     taken = error["counters"]["before_seconds"]
-    head = ("counter", "before" if taken is None else f"{duration(taken)} before", "at the error")
+    head = ("counter", f"{duration(taken)} before" if taken and taken >= SHORTEST_SECONDS else "before", "at the error")
     parts += ["<h2>Counters before and at the error</h2>", table(head, _counters(error["counters"]["rows"]))]
     stack = [f"{frame['file']}:{frame['line']} in {frame['function']}" for frame in error["stack"]]
     parts += ["<h2>Stack</h2>", f"<pre>{escaped(chr(10).join(stack) or 'no Python code ran on that thread')}</pre>"]
@@ -104,4 +105,5 @@ def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str
     for row in rows:
         words = amount if row["name"].endswith("_bytes") else count
         name = row["name"].removesuffix("_bytes").replace("_", " ")
-        yield name, words(row["before"]), words(row["at"])
+        is_equal = row["at"] is not None and row["before"] == row["at"]
+        yield name, "equal" if is_equal else words(row["before"]), words(row["at"])
