@@ -9,14 +9,19 @@ import { bytes, changeWords, isKnown, percent } from "vramscope/format.js";
 import { rowName } from "vramscope/parts/compare_table.js";
 
 const NOTHING = 0.005; // smaller fractions are no saving
+const UNFINISHED = new Set(["running", "failed", "lost"]);
+
+/** True if a run did not end as it should: what would have followed may need more. */
+const isUnfinished = (row) => row.reasons.some(({ kind }) => UNFINISHED.has(kind));
 
 /**
  * Banner of the verdict. Null if there is nothing to compare. The baseline is the first row. Runs marked ⚠ count only
- * if all are marked.
+ * if all are marked, and those that have not finished never.
  */
 export function compareVerdict(rows) {
   const [base, ...others] = rows;
-  const isAtMost = (row) => row.saved_bounds?.saved_fraction === "at most"; // may be no saving at all
+  // may be no saving at all
+  const isAtMost = (row) => row.saved_bounds?.saved_fraction === "at most" || isUnfinished(row);
   const known = others.filter((row) => isKnown(row.saved_fraction) && !isAtMost(row));
   const comparable = known.filter((row) => row.reasons.length === 0);
   const judged = comparable.length ? comparable : known;
@@ -24,7 +29,7 @@ export function compareVerdict(rows) {
   const best = judged.reduce((a, b) => (b.saved_fraction > a.saved_fraction ? b : a));
   const { low, n } = best.spreads?.saved_fraction ?? { low: best.saved_fraction };
   const saves = best.saved_fraction >= NOTHING && low > 0;
-  const isBound = base.lower_bounds?.includes("peak_allocated_bytes");
+  const isBound = base.lower_bounds?.includes("peak_allocated_bytes") || isUnfinished(base);
   const isOpen = isBound || others.some((row) => isAtMost(row) && row.saved_fraction >= NOTHING);
   if (!saves && isOpen) return null;
   const chance = best.saved_fraction >= NOTHING && !saves;
@@ -48,7 +53,9 @@ export function compareVerdict(rows) {
         `${bytes(base.peak_allocated_bytes)} peak allocated.`,
       ];
   const left =
-    comparable.length > 0 && known.length > comparable.length && h("span", {}, "Runs marked ⚠ are excluded.");
+    comparable.length > 0 && known.length > comparable.length
+      ? h("span", {}, "Runs marked ⚠ are excluded.")
+      : others.some(isUnfinished) && h("span", {}, "Runs that have not finished, or failed, are excluded.");
   return h(
     "div",
     { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true },

@@ -19,6 +19,7 @@ export function whatIfTable({ rows, recommendation }, { yours, moments, device, 
       .map((row) => row.smallest_card_bytes)
       .filter(isKnown),
   );
+  const card = device ?? moments.device_total_bytes; // unknown of a snapshot file
   const line = (row) => {
     const mine = yours.includes(row);
     const mark =
@@ -70,15 +71,10 @@ export function whatIfTable({ rows, recommendation }, { yours, moments, device, 
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
-      h("td", { class: "fits" }, fits(row, onEvent)),
+      isKnown(card) && h("td", { class: "fits" }, fits(row, onEvent)),
       h("td", { class: "risk" }, riskCell(row, noteList, shared)),
     );
   };
-  const card = device
-    ? bytes(device)
-    : isKnown(moments.device_total_bytes)
-      ? bytes(moments.device_total_bytes)
-      : "its card";
   const head = [
     ["Setting", "conf"],
     [
@@ -90,7 +86,7 @@ export function whatIfTable({ rows, recommendation }, { yours, moments, device, 
     ["Saved", "number", "smallest device compared with the recorded settings"],
     ["Retries", "number retries", "allocations that succeeded after the cache was emptied"],
     ["cudaMalloc", "number calls", "cudaMalloc calls; each pauses the training"],
-    [`On ${card}`, "fits"],
+    ...(isKnown(card) ? [[`On ${bytes(card)}`, "fits"]] : []),
     ["Risk", "risk"],
   ];
   return [

@@ -237,6 +237,31 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
     assert result[3].startswith("No run needs less memory than base.")
 
 
+@pytest.mark.parametrize("kind", ["failed", "running", "lost"])
+def test_a_run_that_has_not_finished_needs_at_least_its_peak(loaded: Any, kind: str) -> None:
+    """It saves nothing for certain; against it as the baseline another run saves at least its share."""
+    result = loaded.evaluate(
+        """async (kind) => {
+          const { compareVerdict } = await import("vramscope/parts/compare_verdict.js");
+          const row = (name, peak, saved, kinds = []) => ({
+            name, peak_allocated_bytes: peak * 2 ** 30, saved_fraction: saved,
+            reasons: kinds.map((one) => ({ kind: one, text: one })),
+          });
+          const rows = [
+            [row("base", 10, null), row("dead", 2, 0.8, [kind])],
+            [row("base", 10, null), row("dead", 2, 0.8, [kind]), row("other", 9, 0.1)],
+            [row("base", 10, null, [kind]), row("other", 9, 0.1, ["card"])],
+          ];
+          return rows.map((one) => compareVerdict(one)?.textContent ?? null);
+        }""",
+        kind,
+    )
+    assert result[0] is None
+    assert result[1].startswith("other needs the least memory: 10 % less than base.")
+    assert result[1].endswith("Runs that have not finished, or failed, are excluded.")
+    assert result[2].startswith("other needs the least memory: at least 10 % less than base.")
+
+
 def test_rows_that_are_not_comparable_are_counted_in_words(loaded: Any) -> None:
     result = loaded.evaluate(
         """async () => {

@@ -150,6 +150,10 @@ def test_groups_have_a_count_and_the_mean_and_range_of_their_peaks(page: Any, th
     assert page.get_by_role("button", name="even", exact=True).get_attribute("aria-expanded") == "false"
     summary.first.get_by_role("checkbox").check()
     page.get_by_text("2 runs selected").wait_for()
+    page.set_viewport_size({"width": 300, "height": 800})
+    whole = "(heads) => heads.every((head) => head.scrollWidth <= head.clientWidth)"
+    assert page.locator(".group-cell .peaks").evaluate_all(whole), "nothing of them is cut off on a phone"
+    page.set_viewport_size({"width": 1440, "height": 900})
     for group, names in (("tag", {"first", "no tag"}), ("state", {"finished"})):
         page.goto(f"{three.url}/runs?group={group}")
         summary.first.wait_for()

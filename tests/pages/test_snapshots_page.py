@@ -137,6 +137,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     table.wait_for(timeout=COMPILED_MS)
     assert "50.0 MiB" in table.locator("tr.recorded .peak").inner_text()
     assert page.locator("[data-residual=exact]").count() == 1
+    assert "fits" not in table.inner_text(), "the file does not say what its device has"
     page.get_by_label("Your settings").fill("expandable_segments:True,max_split_size_mb:64")
     page.get_by_role("button", name="Try").click()
     mine = table.locator("tr[data-conf='expandable_segments:True,max_split_size_mb:64']")
