@@ -101,7 +101,7 @@ export class AlertRules {
       "div",
       { "data-rule": name },
       h("label", { title: meaning }, on, words),
-      threshold && [threshold, unit],
+      threshold && h("span", { class: "with-unit" }, threshold, unit),
       h("span", { class: "muted below" }, meaning),
     );
   }

@@ -131,6 +131,12 @@ def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_se
     eventually(lambda: alerts.locator(".value").inner_text() == "1")
     page.goto(f"{own.url}/settings")
     rule = page.locator("[data-rule=headroom]")
+    page.set_viewport_size({"width": 330, "height": 800})
+    for name in ("leaks", "headroom", "forecast", "never_needed"):
+        unit = page.locator(f"[data-rule={name}] .with-unit")
+        height = unit.locator("input").bounding_box()["height"]
+        assert unit.bounding_box()["height"] < 1.5 * height, "a unit stands beside its number"
+    page.set_viewport_size({"width": 1440, "height": 900})
     assert rule.get_by_role("spinbutton").is_disabled()
     rule.get_by_role("checkbox").check()
     field = rule.get_by_role("spinbutton")

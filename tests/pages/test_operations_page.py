@@ -113,6 +113,15 @@ def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, prof
     assert chart.evaluate("(chart) => chart.traces[0].meta.role") == "earlier:before the profile"
 
 
+def test_the_title_of_an_axis_is_not_cut_off_on_a_phone(page: Any, profiled: Sender) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(profiled.page)
+    title = drawn(page, "profile-memory").locator(".g-xtitle")
+    edge = title.locator("xpath=ancestor::*[local-name()='svg'][last()]").bounding_box()
+    box = title.bounding_box()
+    assert box["x"] >= edge["x"] and box["x"] + box["width"] <= edge["x"] + edge["width"]
+
+
 def test_the_rows_fit_a_narrow_screen(page: Any, profiled: Sender) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(profiled.page)

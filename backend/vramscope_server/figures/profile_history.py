@@ -27,7 +27,7 @@ def draw(history: ProfileHistory | None) -> go.Figure:
     x = (made.moment + 1).astype(np.float64)
     areas(drawing, made, x, unit, role_of="{}:{}".format, when="at the peak")
     drawing.y_axis(unit)
-    drawing.figure.update_xaxes(title={"text": "allocations and frees since the start of the profile"}, tickformat=",d")
+    drawing.figure.update_xaxes(title={"text": "allocations and frees"}, tickformat=",d")
     if made.series.joined:
         drawing.say(f"“other”: {made.series.joined:,} more")
     unknown = made.held_bytes[made.series.names.index(NOT_ATTRIBUTED)]
