@@ -135,7 +135,7 @@ def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_se
     for name in ("leaks", "headroom", "forecast", "never_needed"):
         unit = page.locator(f"[data-rule={name}] .with-unit")
         height = unit.locator("input").bounding_box()["height"]
-        assert unit.bounding_box()["height"] < 1.5 * height, "a unit stands beside its number"
+        assert unit.bounding_box()["height"] < 1.5 * height, "a unit is beside its number"
     page.set_viewport_size({"width": 1440, "height": 900})
     assert rule.get_by_role("spinbutton").is_disabled()
     rule.get_by_role("checkbox").check()
