@@ -272,6 +272,21 @@ def test_a_saving_counts_from_two_percent_of_the_device() -> None:
     assert kept.conf is None and "no other setting saves 2 % of the device" in kept.words
 
 
+def test_a_setting_that_may_slow_the_run_down_must_save_a_tenth_of_the_device() -> None:
+    own = tried("", 10)
+    little = recommend(own, [tried("a", 9.5, 2)])
+    assert little.conf is None
+    assert (
+        little.words
+        == "Keep the settings: the recorded run needs a device of 10.0 GiB. a needs 512 MiB less, but may slow the run down."
+    )
+    assert recommend(own, [tried("a", 8.9, 2)]).conf == "a"
+    assert recommend(own, [tried("a", 9.2, 2), tried("b", 9.5, 1)]).conf == "b", "the other is not worth its risk"
+    assert recommend(own, [tried("a", 9.5, 2)], 80 * GIB).words.startswith(
+        "Keep the settings: the recorded run needs a device of 10.0 GiB, and"
+    )
+
+
 def test_a_setting_that_avoids_a_failure_is_recommended_whatever_it_saves() -> None:
     own = replace(tried("", 10.1), out_of_memory=True)
     saving, risky = tried("a", 9.99, 1), tried("b", 9, 2)

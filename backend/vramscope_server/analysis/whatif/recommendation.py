@@ -16,6 +16,10 @@ _DOCS: Final = (
 _PYTORCH: Final = "https://github.com/pytorch/pytorch"
 WORTH_FRACTION: Final = 0.02
 """Minimum saving as a fraction of the device. A replay is exact, but no two runs of a training are equal."""
+SLOW_LEVEL: Final = 2
+"""Level of risk from which on a setting may slow the run down."""
+SLOW_WORTH_FRACTION: Final = 0.1
+"""Minimum saving of such a setting as a fraction of the device."""
 NEAR_FRACTION: Final = 0.01
 """Settings whose needs differ by less than this fraction are equally good. The one with the least risk wins."""
 MUCH_FRACTION: Final = 0.1
@@ -146,7 +150,8 @@ def without_evidence(events: int, recorded_bytes: int, run_peak_bytes: int | Non
 
 
 def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int | None = None) -> Recommendation:
-    """Recommend the setting that avoids a failure, or certainly saves at least 2 % of the device. Prefer less risk.
+    """Recommend the setting that avoids a failure, or certainly saves at least 2 % of the device; 10 % where it may slow the run
+    down. Prefer less risk.
 
     total_bytes   bytes of the device; None: unknown, the run's own need is taken instead
     """
@@ -160,13 +165,23 @@ def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int
         return Recommendation(
             None, "Keep the settings: the need of the recorded run is unknown, so nothing can be compared."
         )
-    enough = int((total_bytes or device) * WORTH_FRACTION)
-    better = [
-        (one, size)
+    saved = [
+        (one, size, device - size - one.uncertainty_bytes - recorded.uncertainty_bytes)
         for one in safe
         if (size := one.smallest_device_bytes) is not None
-        and device - size - one.uncertainty_bytes - recorded.uncertainty_bytes >= max(enough, 1)
     ]
+    enough, enough_if_slow = (
+        max(1, int((total_bytes or device) * least)) for least in (WORTH_FRACTION, SLOW_WORTH_FRACTION)
+    )
+    better = [(one, size) for one, size, least in saved if least >= (enough_if_slow if _may_be_slow(one) else enough)]
+    slow = [(one, size) for one, size, least in saved if least >= enough and _may_be_slow(one)]
+    if not better and slow:
+        one, size = min(slow, key=lambda row: row[1])
+        return Recommendation(
+            None,
+            f"Keep the settings: the recorded run needs a device of {amount(device)}. {one.conf} needs {amount(device - size)} "
+            f"less, but may slow the run down.{_where_there_is_room(recorded, others)}",
+        )
     if not better:
         of = "the device" if total_bytes else "that"
         return Recommendation(
@@ -180,6 +195,10 @@ def recommend(recorded: Candidate, others: Sequence[Candidate], total_bytes: int
     why = "" if size == least else f" Other settings need up to {amount(size - least)} less, at more risk."
     words = f"The recorded run survives on a device of {_sizes(size, device)}: {amount(device - size)} less.{why}"
     return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
+
+
+def _may_be_slow(one: Candidate) -> bool:
+    return one.risk.level >= SLOW_LEVEL
 
 
 def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> str:
