@@ -38,7 +38,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     else:
         for name in incomplete:
             drawing.say(f"{name}: unknown step time or peak")
-    say_bounds(drawing, windows)
+    say_bounds(drawing, [window for window, complete in zip(windows, whole, strict=True) if complete])
     if not whole.any():
         return drawing.done()
     unit = byte_unit(float(peaks[whole].max()))

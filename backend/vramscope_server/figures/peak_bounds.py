@@ -20,7 +20,7 @@ def bound_of(window: RunWindow) -> PeakBound:
 
 
 def say_bounds(drawing: Drawing, windows: Sequence[RunWindow]) -> None:
-    """Note the runs whose peak is a lower bound."""
+    """Note the runs whose peak is a lower bound. ``windows``: those that are drawn."""
     bounds = [(str(window.run["name"]), bound_of(window)) for window in windows]
     found = [(name, bound) for name, bound in bounds if bound.is_lower]
     if len(found) > MOST_SAID:

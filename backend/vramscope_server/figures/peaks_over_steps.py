@@ -39,12 +39,14 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     drawing = Drawing(windows[0].x if windows else "step")
     unit = byte_unit(highest(*(window.steps.columns["peak_allocated_bytes"].max for window in windows)))
     drawing.y_axis(unit)
+    drawn = []
     for position, window in enumerate(windows):
         peak = window.steps.columns["peak_allocated_bytes"].max
         name = str(window.run["name"])
         if not known(peak):
             drawing.say(f"{name}: unknown step peaks")
             continue
+        drawn.append(window)
         drawing.trace(
             window.steps.x_values,
             peak,
@@ -56,7 +58,7 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             line=line_of(position),
             hovertemplate=f"{at_least(window)}%{{y:.{unit.decimals}f}} {unit.name}<extra>{escaped(name)}</extra>",
         )
-    say_bounds(drawing, windows)
+    say_bounds(drawing, drawn)
     if len(windows) > 1 + COLOURS:
         drawing.say(f"{len(windows) - 1 - COLOURS} further runs are grey; point at a line for its name")
     return drawing.done()
