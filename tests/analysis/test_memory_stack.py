@@ -236,7 +236,7 @@ def test_steps_with_some_unknown_categories_do_not_count_as_known() -> None:
         steps[f"peak_{name}_bytes"][7:9] = np.nan
     figure = memory_stack.draw(a_window(steps, samples))
     said = [note.text for note in figure.layout.annotations if note.name == "statement"]
-    why = "they are counted in some steps, and others with another peak may stay unknown"
+    why = "they are counted at some peaks only"
     assert f"grey: categories unknown in 2 of 10 steps; {why}" in said
     steps["first_step"] = steps["step"] - np.where(steps["step"] == 5, 1, 0)
     figure = memory_stack.draw(a_window(steps, samples))

@@ -167,8 +167,8 @@ def _statements(drawing: Drawing, rows: StackRows, sizes: Mapping[str, FloatArra
     elif complete < done.sum():
         steps = "steps or groups of steps" if (rows.first_step[done] < rows.step[done]).any() else "steps"
         drawing.say(
-            f"grey: categories unknown in {int(done.sum()) - complete:,} of {int(done.sum()):,} {steps}; they are counted in "
-            "some steps, and others with another peak may stay unknown"
+            f"grey: categories unknown in {int(done.sum()) - complete:,} of {int(done.sum()):,} {steps}; they are counted at "
+            "some peaks only"
         )
     if not known(rows.reserved):
         drawing.unknown("reserved")
