@@ -1,6 +1,7 @@
-"""Finds out that a program runs a model on a GPU without a training: many calls of models, and no optimizer or backward pass.
+"""Counts the calls of models that nobody knows, to find out that a program runs a model without a training.
 
-``vramscope run`` uses it. It listens from the time when CUDA is initialized until a training begins or CALLS were counted.
+``vramscope run`` attaches by it: it listens from the time when CUDA is initialized until a training begins or CALLS were counted.
+An agent that was attached before the model was made finds the model by it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ def listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callable
     It does nothing where the program has imported the agent: then it attaches when it wants to. Never raises. ``is_traced`` returns
     whether a call computes with fake tensors.
     """
+
+    def reached() -> None:
+        if "vramscope.agent" not in sys.modules:
+            begin()
+
     with guarded("listening to the calls of models"):
-        return _listen(begin, is_traced)
+        return count_calls(reached, lambda module: _is_on_gpu(module) and not _is_captured() and not is_traced())
     return lambda: None
 
 
-def _listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callable[[], None]:
-    import torch
-
+def count_calls(reached: Callable[[], None], counts: Callable[[Any], bool]) -> Callable[[], None]:
+    """Call ``reached`` once, before the CALLS-th outermost call of a module that ``counts``. Returns what ends the counting."""
     depths: dict[int, int] = {}
     """Number of running calls by thread."""
     calls = 0
@@ -42,15 +47,12 @@ def _listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callabl
         thread = get_ident()
         depth = depths.get(thread, 0)
         depths[thread] = depth + 1
-        if depth or not _is_on_gpu(module):
+        if depth or not counts(module):
             return
-        if torch.cuda.is_current_stream_capturing() or is_traced():
-            return  # an error there would end the capture, and fake tensors take no memory
         calls += 1
         if calls >= CALLS:
             end()
-            if "vramscope.agent" not in sys.modules:
-                begin()
+            reached()
 
     def after(module: Any, args: Any = None, output: Any = None) -> None:
         thread = get_ident()
@@ -58,6 +60,18 @@ def _listen(begin: Callable[[], None], is_traced: Callable[[], bool]) -> Callabl
 
     end = module_calls.listen_to_all(CallListener(before, after, after))
     return end
+
+
+def has_weights(module: Any) -> bool:
+    """True for a module with parameters whose call is not captured in a CUDA graph."""
+    return next(module.parameters(), None) is not None and not _is_captured()
+
+
+def _is_captured() -> bool:
+    """An error in a capture would end it."""
+    import torch
+
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _is_on_gpu(module: Any) -> bool:

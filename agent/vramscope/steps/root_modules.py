@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.inference_calls import count_calls, has_weights
 from vramscope.process.live_objects import living
 from vramscope.process.module_calls import CallListener, module_calls
 
@@ -23,6 +24,9 @@ LEAF: Final = "AccumulateGrad"
 """Class of the node that adds to a tensor's gradient."""
 MOST_FRUITLESS: Final = 8
 """Steps without a forward pass of a known model, one after the other, after which no called module is searched for."""
+
+MOST_OTHERS: Final = 10_000
+"""Outermost calls of modules without weights, such as transforms, after which a model is waited for no longer. Each costs 2 µs."""
 
 
 class RootHooks:
@@ -48,6 +52,9 @@ class RootHooks:
         """Parts of models that the loop calls by themselves."""
         self._fruitless = 0
         self._end_search: Callable[[], None] | None = None
+        self._end_count: Callable[[], None] = lambda: None
+        """Ends the counting of calls of models that are not known."""
+        self._others = 0
 
     def install(self) -> None:
         """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
@@ -69,6 +76,8 @@ class RootHooks:
 
         hooks.patches.watch(torch.nn.Module, "train", before=shown, pausable=False)
         hooks.when_removed(self.end_search)
+        self._end_count = count_calls(self.find, self._is_unknown)
+        hooks.when_removed(lambda: self._end_count())
 
     def add(self, module: torch.nn.Module) -> None:
         """Add a module whose call is the forward pass of the training, as the user said."""
@@ -92,6 +101,7 @@ class RootHooks:
         Beside a given model, those that variables refer to are enough, if the backward pass reaches no other parameters.
         """
         hooks = self._hooks
+        self._end_count()
         if hooks.is_in_first_step and not self._found_once:
             self._found_once = True
             if hooks.saw_training_forward:
@@ -105,6 +115,18 @@ class RootHooks:
                         self._hook(model)
                     return
             self.find()
+
+    def _is_unknown(self, module: torch.nn.Module) -> bool:
+        """A module is called outside of any other's call. Once a known model is, there is nothing to find.
+
+        Without a training and without a loader, nothing else shows a model that was made after attach.
+        """
+        counts = has_weights(module)
+        self._others += not counts
+        if module in self._hooks.roots or self._others > MOST_OTHERS:
+            self._end_count()
+            return False
+        return counts
 
     def search_called(self) -> None:
         """Take the next module that is called for one that trains: a part of a known model, or a copy of one.
