@@ -93,6 +93,29 @@ def test_results_that_pile_up_are_reported_when_the_run_ends(collector: Collecto
     ]
 
 
+@pytest.mark.gpu
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("batches", ["range(60)", "torch.utils.data.DataLoader(range(60))"], ids=["calls", "loader"])
+@pytest.mark.parametrize("bound", ["None", "20"])
+def test_iterations_whose_ends_the_user_marks_are_steps(
+    collector: Collector, spool: Path, batches: str, bound: str
+) -> None:
+    """``session.step()`` in a loop that only calls a model."""
+    script = f"""
+        import collections
+        session = agent.attach()
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 256)).to(device)
+        kept = collections.deque(maxlen={bound})
+        with torch.no_grad():
+            for _ in {batches}:
+                kept.append(model(torch.ones(8, 8, device=device)))
+                session.step()
+    """
+    run(script, collector, spool, loop=False)
+    found = [(leak.name, leak.per) for leak in Arrived(collector).of(messages.Scan)[-1].leaks]
+    assert found == ([("kept", "step")] if bound == "None" else [])
+
+
 def calls_until_the_listening_ends(called: Callable[[], Any]) -> int:
     for number in range(CALLED):
         if not module_calls.listens_to_all:

@@ -92,12 +92,10 @@ class LeakDetector:
         self._outputs.walked(roots)
         if self._step_graphs.follows:
             self._step_graphs.before_walk()
-        if schedule.per != "step":
-            schedule.count("step")
+        schedule.count("step")
         self._evaluation.clear()
-        if loop.is_between_steps:
+        if loop.begins_step():
             # No forward was seen since the step: the whole model is checkpointed, say.
-            loop.is_between_steps = False
             loop.has_hidden_forward = True
             self._first_call.stop()
             self._scan_if_due(fresh=False)
@@ -156,8 +154,8 @@ class LeakDetector:
         self._loop.training_mode = training
         if self._step_graphs.waits:
             self._step_graphs.settle(self._outputs.walks)
-        if self._loop.is_between_steps:
-            self._loop.is_between_steps = self._loop.has_hidden_forward = False
+        if self._loop.begins_step():
+            self._loop.has_hidden_forward = False
             self._scan_if_due(fresh=True)
             return
         if self._outputs.dropped or self._outputs.pending:
@@ -176,6 +174,10 @@ class LeakDetector:
                 self._scan_in_evaluation(arguments=argument_storages(args, kwargs, self._kinds))
             return
         if self._outputs.walks or self._schedule.per == "batch" or self._loop.will_train:
+            return
+        if self._loop.has_steps:  # the user marks their ends, and no optimizer steps
+            if self._loop.begins_step():
+                self._scan_if_due(fresh=True)
             return
         self._schedule.count("call")
         self._end_iteration(between_steps=False)
@@ -200,7 +202,7 @@ class LeakDetector:
             evaluations.batches += 1
             if evaluations.may_scan and evaluations.wants_scan:
                 self._scan_in_evaluation()
-        if not loop.optimizers and not self._outputs.walks:
+        if not (loop.optimizers or loop.has_steps or self._outputs.walks):
             # Nothing trains: each batch is an iteration.
             self._schedule.count("batch")
             self._end_iteration(between_steps=False)
@@ -223,8 +225,7 @@ class LeakDetector:
             self.end_epoch()
         elif self._loop.optimizers and self._clock.phase == EVAL and self._judge.evaluations.has_ended():
             self._scan_in_evaluation(number)
-        least = POLICY.dropped_graphs
-        if len(self._evaluation) + 1 >= least and self._outputs.pending >= least:
+        if min(len(self._evaluation) + 1, self._outputs.pending) >= POLICY.dropped_graphs:
             self._loop.pass_ended = True
             if self._judge.waits_for_an_end(evaluating=True):
                 self._evaluation.scan_soon()

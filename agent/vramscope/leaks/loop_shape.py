@@ -107,6 +107,11 @@ class LoopShape:
         reference = self._once.get(id(optimizer))
         return reference is not None and reference() is optimizer and id(optimizer) not in self.optimizers
 
+    def begins_step(self) -> bool:
+        """Something begins. True if it is the first since a step has ended."""
+        was_between, self.is_between_steps = self.is_between_steps, False
+        return was_between
+
     @property
     def has_retired(self) -> bool:
         """True if an optimizer that no longer steps is alive."""

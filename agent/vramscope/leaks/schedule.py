@@ -48,6 +48,7 @@ class ScanSchedule:
 
     def start_steps(self) -> int:
         """Steps end iterations from now on. Returns the iterations that backwards had ended before."""
+        self.count("step")
         ended, self._earlier = self.number - self._earlier, self.number
         self.due.clear()
         return ended
