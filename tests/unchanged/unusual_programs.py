@@ -758,6 +758,23 @@ show("calls", [len(called), called])
 show("events", sorted((e.key, e.count) for e in seen.key_averages() if not e.key.startswith("Optimizer")))
 """
 
+ENDED_ELSEWHERE = """
+# The recording that begins with attach ends in the thread that trains. PyTorch warns of a callback that its thread does not have.
+import threading
+
+model = Model().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+attach(model)
+other = threading.Thread(target=train, args=(model, optimizer, 12, "cuda"))
+other.start()
+other.join()
+torch.cuda.memory._record_memory_history(max_entries=1000)
+with torch.profiler.record_function("mine"):
+    train(model, optimizer, 1, "cuda")
+show("annotations", [(a["name"], a["stage"]) for a in torch.cuda.memory._snapshot()["external_annotations"]])
+torch.cuda.memory._record_memory_history(enabled=None)
+"""
+
 UNUSUAL_PROGRAMS = {
     "seen while it is attached": SEEN_ATTACHING,
     "modes that see each operation": MODES,
@@ -786,6 +803,7 @@ UNUSUAL_PROGRAMS = {
     "distributed, one rank": DDP,
     "checkpointing": CHECKPOINTED,
     "training in threads": THREADS,
+    "attached in one thread, trained in another": ENDED_ELSEWHERE,
     "inference mode between steps": INFERENCE,
     "a generator that the loop leaves": GENERATOR,
 }

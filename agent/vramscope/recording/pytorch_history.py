@@ -71,6 +71,8 @@ class PytorchHistory:
             "stacks": "python",  # C++ frames are symbolised when read, which takes minutes
             "max_entries": most_events,
             "clear_history": clear,
+            # Else the callback for annotations belongs to the thread that begins. Ended elsewhere it stays, and PyTorch warns.
+            "global_record_annotations": True,
         }
         self._calling = True
         try:
