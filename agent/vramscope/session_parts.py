@@ -24,7 +24,7 @@ from vramscope.oom.peer_signal import PeerSignal
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_builder import RecordBuilder
 from vramscope.oom.recorder import OomRecorder
-from vramscope.oom.weight_copies import in_variables, models_in_variables, optimizer_in_variables
+from vramscope.oom.weight_copies import in_variables, optimizer_in_variables
 from vramscope.process import identity, terminal
 from vramscope.process.exception_place import note_exception
 from vramscope.process.forks import unwatch_forks, watch_forks
@@ -97,7 +97,7 @@ class SessionParts:
         self._clock = StepClock(
             phases=bool(settings.phases), in_every_step=settings.phases == "every", budget=settings.budget
         )
-        self._hooks = LoopHooks(self._clock, models_in_variables)
+        self._hooks = LoopHooks(self._clock, functools.partial(in_variables, {}))
         self._ring = Ring()
         self._sender = Sender(
             settings,

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vramscope.integrations import plain
+from vramscope.memory.variable_contents import NOTHING
 from vramscope.oom import timeline
 from vramscope.steps import root_modules
 from vramscope.steps.clock import StepClock
@@ -40,7 +41,7 @@ def scaled(model: nn.Module) -> torch.Tensor:
 def test_models_are_found_below_such_a_node() -> None:
     given, trained = nn.Linear(4, 4), nn.Linear(4, 4)
     assert root_modules._leaves_below(scaled(trained)) == {id(trained.weight), id(trained.bias)}
-    hooks = LoopHooks(StepClock(), lambda: [given, trained])
+    hooks = LoopHooks(StepClock(), lambda: NOTHING._replace(models=[given, trained]))
     hooks.install()
     try:
         plain.connect(given, hooks)

@@ -19,10 +19,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
+from vramscope.integrations import plain
+from vramscope.memory.explained_memory import is_explained, tensors_of
 from vramscope.oom.weight_copies import in_variables
 from vramscope.recording import untracked_models
-from vramscope.recording.explained_memory import is_explained, tensors_of
 from vramscope.recording.untracked_models import UntrackedModels
+from vramscope.steps import root_modules
+from vramscope.steps.clock import StepClock
+from vramscope.steps.hooks import LoopHooks
 
 pytestmark = pytest.mark.gpu
 
@@ -42,15 +46,15 @@ class Calls(TorchFunctionMode):
 class Visits:
     """Counts the searches of all objects."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any = untracked_models) -> None:
         self.number = 0
-        search = untracked_models.living
+        search = module.living
 
         def counted(*kinds: type) -> list[object]:
             self.number += 1
             return search(*kinds)
 
-        monkeypatch.setattr(untracked_models, "living", counted)
+        monkeypatch.setattr(module, "living", counted)
 
 
 @pytest.fixture
@@ -62,12 +66,43 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     torch._C._cuda_clearCublasWorkspaces()
     requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
     monkeypatch.setattr(
-        "vramscope.recording.explained_memory._requested_bytes",
+        "vramscope.memory.explained_memory._requested_bytes",
         lambda: torch.cuda.memory_stats()["requested_bytes.all.current"] - requested,
     )
     # Optimizers of other tests stay as classes.
     monkeypatch.setattr(untracked_models, "_was_made", lambda kind: False)
     return []
+
+
+def roots_at_attach(monkeypatch: pytest.MonkeyPatch) -> tuple[set[nn.Module], int]:
+    """Return the root modules that attach without a target finds, and the number of searches of all objects."""
+    visits = Visits(monkeypatch, root_modules)
+    hooks = LoopHooks(StepClock(), lambda: in_variables({}))
+    hooks.install()
+    try:
+        plain.connect(None, hooks)
+        return set(hooks.roots), visits.number
+    finally:
+        hooks.remove()
+
+
+def test_attach_visits_no_object_if_variables_lead_to_all_memory_on_the_gpu(hidden, monkeypatch) -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 16, device="cuda")).sum().backward()
+    optimizer.step()
+    batch = torch.ones(32, 16, device="cuda")
+    found, visits = roots_at_attach(monkeypatch)
+    assert model in found and visits == 0
+    assert len(batch) == 32
+
+
+def test_attach_finds_a_model_that_no_variable_leads_to(hidden, monkeypatch) -> None:
+    """A list in an attribute of a model is not searched."""
+    student = nn.Linear(16, 16).cuda()
+    student.teachers = [nn.Linear(16, 16).cuda()]
+    found, visits = roots_at_attach(monkeypatch)
+    assert {student, student.teachers[0]} <= found and visits == 1
 
 
 def test_without_unexplained_memory_no_object_is_visited(hidden, monkeypatch) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from vramscope.integrations import plain
+from vramscope.memory.variable_contents import NOTHING
 from vramscope.steps import root_modules
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -24,7 +25,7 @@ def sweeps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[type]]:
 
 
 def hooks_after_a_backward(given: nn.Module, trained: nn.Module, in_variables: list[nn.Module]) -> LoopHooks:
-    hooks = LoopHooks(StepClock(), lambda: in_variables)
+    hooks = LoopHooks(StepClock(), lambda: NOTHING._replace(models=in_variables))
     hooks.install()
     try:
         plain.connect(given, hooks)

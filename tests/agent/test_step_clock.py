@@ -506,7 +506,7 @@ def test_a_model_made_before_attach_is_found_without_being_named(clock, hooks) -
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks.install()
-    hooks.models.find()
+    hooks.models.find_at_attach()
     train_once(model, optimizer)
     assert "forward" in phases_of(clock.finished.take()[0])
     assert model in hooks.roots and model[0] not in hooks.roots

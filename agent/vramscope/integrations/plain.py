@@ -19,7 +19,7 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     elif target is None or isinstance(target, torch.optim.Optimizer):
         if target is not None:
             hooks.lead(target)
-        hooks.models.find()
+        hooks.models.find_at_attach()
     else:
         return None
     hooks.on_first_step = hooks.models.find_if_unheard

@@ -142,11 +142,6 @@ def optimizer_in_variables() -> bool:
     return bool(in_variables({}).optimizers)
 
 
-def models_in_variables() -> list[torch.nn.Module]:
-    """Return the modules that variables of the program lead to. Some ms; runs none of the user's code."""
-    return in_variables({}).models
-
-
 class _Opened(NamedTuple):
     """A container or an object that a variable leads to; or a tensor, a module or an optimizer that is one."""
 

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from vramscope.memory.explained_memory import is_explained, tensors_of
 from vramscope.memory.variable_contents import NOTHING, VariableContents
 from vramscope.process import type_info
 from vramscope.process.gc_pause import collector_paused
 from vramscope.process.live_objects import living, with_subclasses
-from vramscope.recording.explained_memory import is_explained, tensors_of
 from vramscope.recording.weak_members import WeakMembers
 from vramscope.steps.root_modules import outermost_modules
 

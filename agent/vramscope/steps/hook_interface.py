@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vramscope.memory.variable_contents import VariableContents
 from vramscope.process.patching import Patches
 from vramscope.steps.clock import StepClock
 from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
@@ -42,7 +43,7 @@ class StepHooks(Protocol):
     @property
     def grad_enabled(self) -> Callable[[], bool]: ...
     @property
-    def models_in_variables(self) -> Callable[[], list[torch.nn.Module]]: ...
+    def in_variables(self) -> Callable[[], VariableContents]: ...
     @property
     def in_training_mode(self) -> bool: ...
     @property

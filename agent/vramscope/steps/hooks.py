@@ -21,6 +21,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
+from vramscope.memory.variable_contents import NOTHING, VariableContents
 from vramscope.process.hide_from_dynamo import skip_own_frames
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 class LoopHooks:
     """The hooks of one session. ``install`` once, ``remove`` at detach; both are safe to call again."""
 
-    def __init__(self, clock: StepClock, models_in_variables: Callable[[], list[torch.nn.Module]] = list) -> None:
-        """``models_in_variables`` returns the modules that variables of the program lead to."""
-        self.models_in_variables = models_in_variables
+    def __init__(self, clock: StepClock, in_variables: Callable[[], VariableContents] = lambda: NOTHING) -> None:
+        """``in_variables`` returns what variables of the program lead to."""
+        self.in_variables = in_variables
         self.clock = clock
         self.timed = clock.timed
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.explained_memory import is_explained, tensors_of
 from vramscope.process.inference_calls import count_calls, has_weights
 from vramscope.process.live_objects import living
 from vramscope.process.module_calls import CallListener, module_calls
@@ -84,10 +85,36 @@ class RootHooks:
         self._are_given = True
         self._hook(module)
 
+    def find_at_attach(self) -> None:
+        """Listen to the outermost modules that exist.
+
+        All objects are visited only if variables do not lead to all that is on a GPU.
+        """
+        for module in self._all_in_variables() or outermost_modules():
+            self._hook(module)
+
     def find(self) -> None:
-        """Listen to the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
+        """Listen to the outermost modules that have parameters. A sweep over all objects: some 50 ms, once or twice a run."""
         for module in outermost_modules():
             self._hook(module)
+
+    def _all_in_variables(self) -> list[torch.nn.Module]:
+        """Return the models that variables lead to, if they and the tensors beside them are all that is on a GPU. Some ms."""
+        import torch
+
+        if torch.cuda.is_initialized():
+            # No code of the user's tensor classes and modes.
+            with guarded("the models in variables"), torch._C.DisableTorchFunction():
+                contents = self._hooks.in_variables()
+                models = outermost_modules(self._with_roots(contents.models))
+                loose = [one for one in contents.tensors if type(one) is not torch.nn.Parameter]
+                if is_explained(lambda: tensors_of(models, contents.optimizers), lambda: loose):
+                    return models
+        return []
+
+    def _with_roots(self, modules: list[torch.nn.Module]) -> list[torch.nn.Module]:
+        """Return each module once, with the known ones."""
+        return list({id(one): one for one in (*modules, *self._hooks.roots)}.values())
 
     def find_if_unheard(self) -> None:
         """After the first step: a model that was made, wrapped or compiled after attach is found now."""
@@ -108,8 +135,7 @@ class RootHooks:
                 return
             leaves = _leaves_below(losses) if self._are_given else None
             if leaves:
-                known = {id(one): one for one in (*hooks.models_in_variables(), *hooks.roots)}
-                models = outermost_modules(list(known.values()))
+                models = outermost_modules(self._with_roots(hooks.in_variables().models))
                 if leaves <= {id(parameter) for model in models for parameter in model.parameters()}:
                     for model in models:
                         self._hook(model)
