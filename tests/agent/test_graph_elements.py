@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,3 +96,42 @@ def test_of_a_list_that_takes_more_and_more_it_is_the_list_whatever_is_in_it() -
             del out
             history.append(record)
     assert [(leak.kind, leak.name) for leak in scans[-1].leaks] == [("tensor-growth", "history")]
+
+
+@pytest.mark.parametrize("made", [list, partial(collections.deque, maxlen=4)], ids=["lists", "bounded deques"])
+def test_lists_that_a_loops_variable_has_in_turn_are_those_of_their_dict(made: Callable[[], Any]) -> None:
+    history: dict[str, Any] = {"left": made(), "right": made()}
+    model = nn.Linear(32, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as scans:
+        for _ in range(24):
+            for view in ("left", "right"):
+                past = history[view]
+                out = model(torch.randn(512, 32))
+                out.square().mean().backward()
+                past.append(out.detach().clone())
+                del out
+            optimizer.step()
+            optimizer.zero_grad()
+    last = scans[-1]
+    found = [(leak.kind, leak.name, leak.count) for leak in last.leaks]
+    assert found == ([("tensor-growth", "history", 2 * last.step)] if made is list else [])
+
+
+def test_lists_that_are_made_anew_and_kept_are_those_of_the_list_that_keeps_them() -> None:
+    model = nn.Linear(32, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    history: list[list[torch.Tensor]] = []
+    with watched() as scans:
+        for _ in range(24):
+            rows = []
+            out = model(torch.randn(512, 32))
+            out.square().mean().backward()
+            rows.append(out.detach().clone())
+            rows.append(out.detach().clone())
+            del out
+            history.append(rows)
+            optimizer.step()
+            optimizer.zero_grad()
+    last = scans[-1]
+    assert [(leak.kind, leak.name, leak.count) for leak in last.leaks] == [("tensor-growth", "history", 2 * last.step)]

@@ -131,7 +131,7 @@ def _through_their_containers(found: FoundPaths, objects: list[Path]) -> FoundPa
 
     objects   such variables, to which another path leads
     """
-    instead = {id(path): found.again[id(path)] for path in objects}
+    instead = {id(path): found.again[id(path)]._replace(size=path.size, bound=path.bound) for path in objects}
     """By the id of a path."""
     variables = {id(path.root) for path in objects}
 
@@ -170,7 +170,7 @@ class _Search:
         """True for the id of a tensor's type."""
         self.again: dict[int, Path] = {}
         self.objects: list[Path] = []
-        """Variables that a loop rebinds, of objects that are no containers."""
+        """Variables that a loop rebinds."""
         self.seen: dict[int, Path] = {}
         self.shapes: Shapes = {}
         self._time, self._part = time, part
@@ -208,7 +208,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if id(value) not in seen and type(value) not in _SKIPPED:
             seen[id(value)] = path
             queue.append((value, path))
-            if root.kind == "local" and path.size is None and root.code is not None and made_anew(root.code, root.name):
+            if root.kind == "local" and root.code is not None and made_anew(root.code, root.name):
                 search.objects.append(path)
     looked = unhurried = 0
     around: Path | None = None
