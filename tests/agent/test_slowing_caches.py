@@ -98,6 +98,33 @@ def test_a_tensor_that_is_cut_and_full_is_not_named() -> None:
     assert not scans[-1].leaks and not scans[-1].filling
 
 
+def queue_of(rows: int, added: int, steps: int = 100) -> list[Any]:
+    """Scans of a training with a tensor of rows of 4 KiB, which loses eight of them in each step and gets others."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    queue = torch.zeros(rows, 1024)
+    with watched() as scans:
+        for _ in range(steps):
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            queue = torch.cat([queue, torch.ones(added, 1024)])
+            queue = queue[8:].clone()
+    return scans
+
+
+def test_a_queue_that_loses_fewer_rows_than_it_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits as long as a pool with a limit does."""
+    assert [leak.name for leak in queue_of(0, added=16)[-1].filling] == ["queue"]
+    monkeypatch.setitem(vars(POLICY), "filling_iterations", 50)
+    assert [leak.name for leak in queue_of(0, added=16)[-1].leaks] == ["queue"]
+
+
+def test_a_queue_that_loses_as_many_rows_as_it_gets_is_not_named() -> None:
+    scans = queue_of(64, added=8)
+    assert not any(scan.leaks for scan in scans) and not scans[-1].filling
+
+
 def test_a_cache_that_is_full_is_not_named() -> None:
     scans = cached(lambda step: min(step, 12))
     assert not scans[-1].leaks and not scans[-1].filling

@@ -69,6 +69,8 @@ class Line(NamedTuple):
     """True if it assigns to a subscript."""
     cuts: bool
     """True if it takes a slice."""
+    drops: bool
+    """True if all its slices leave out a fixed number of first elements, and nothing else: ``queue[1:]``."""
     augments: bool
     """True if it has an in-place operation such as +=."""
     compares: bool
@@ -134,6 +136,8 @@ class _Draft:
         self.attributes_stored: set[str] = set()
         self.adds = self.augments = self.calls = False
         self.removes = self.overwrites = self.cuts = self.compares = self.looks_up = False
+        self.sizes = False
+        """True if a slice of the line does more than leave out a fixed number of first elements."""
         self.computes = self.orders = False
         self.depth = 0
         self.texts: set[str] = set()
@@ -171,6 +175,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
     just_loaded: str | None = None
     path: set[str] = set()
     """Names since the last other value: ``self``, ``pool`` and ``items`` of ``self.pool.items()``."""
+    constants: list[object] = []
+    """Constants that the last instructions have loaded."""
     stack: list[str] = []
     """Known upper part of the stack: a variable, an ``.attribute``, an empty container, or something else."""
     for position, instruction in enumerate(dis.get_instructions(code)):
@@ -220,6 +226,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.removes = True
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
             draft.cuts = draft.computes = True
+            draft.sizes |= instruction.arg == 3 or not _leaves_out_first(constants)
         elif operation == "CONTAINS_OP":
             draft.looks_up = True
         elif operation == "COMPARE_OP":
@@ -236,6 +243,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
         elif operation in _TAKERS and (instruction.arg or 0) > 1:  # 1 is a list display such as ``[*these, that]``
             takers.append((instruction.offset, (instruction.arg or 0) - 1))
+        constants = [*constants, argument] if operation in ("LOAD_CONST", "LOAD_SMALL_INT") else []
         just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
         if just_loaded is not None:
             path = {just_loaded}
@@ -267,6 +275,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.removes,
             draft.overwrites,
             draft.cuts,
+            draft.cuts and not draft.sizes,
             draft.augments,
             draft.compares,
             draft.looks_up,
@@ -287,6 +296,12 @@ def _selected_from(draft: _Draft) -> frozenset[str]:
     """Variables and attributes of which the line takes some elements."""
     named = draft.loads | draft.attributes_loaded
     return frozenset(draft.walked if draft.chooses else ()) | (named if named & SELECTORS else frozenset())
+
+
+def _leaves_out_first(constants: list[object]) -> bool:
+    """Whether a slice with these constants leaves out a fixed number of first elements: what is left may be of any length."""
+    start, stop = constants[-2:] if len(constants) > 1 else (None, None)
+    return stop is None and isinstance(start, int) and start > 0
 
 
 def _has_condition(constant: object) -> bool:

@@ -148,14 +148,16 @@ def is_limited(codes: Iterable[types.CodeType], name: str, *, attribute: bool = 
 
 
 def is_shortened(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
-    """True if a function that makes a tensor longer asks for its size, and has another line that gives it a new value, which may be
-    shorter: ``if bank.size(0) > 5000: bank = bank[chosen]``."""
+    """True if a function that makes a tensor longer also leaves out its first rows: ``queue = queue[1:]``. Or it asks for the size,
+    and has another line that gives it a new value, which may be shorter: ``if bank.size(0) > 5000: bank = bank[chosen]``."""
     for code in codes:
         for part in with_inner(code):
             if not has_variable(part, name):
                 continue
             lines = [line for line in lines_of(part) if line.in_loop or attribute]
             its = [line for line in lines if name in (line.attributes_stored if attribute else line.stores)]
+            if any(line.drops and _loads(line, name, attribute=attribute) for line in its):
+                return True
             asks = any(line.asks_size and _loads(line, name, attribute=attribute) for line in lines)
             if asks and len(its) > 1 and any(_loads(line, name, attribute=attribute) for line in its):
                 return True
@@ -202,7 +204,8 @@ def _fills_and_hands_out(code: types.CodeType, name: str, *, attribute: bool) ->
 def is_cut(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> bool:
     """True if a line keeps only a slice of what it adds to: ``queue = torch.cat([queue, new])[-size:]``, or ``q = q[-size:]``.
 
-    Such a tensor has the length of the slice once it is full. On Python 3.10 only the second form is seen.
+    Such a tensor has the length of the slice once it is full. On Python 3.10 only the second form is seen. ``q = q[1:]`` limits
+    nothing by itself.
     """
     return any(_cuts(part, name, attribute=attribute) for code in codes for part in with_inner(code))
 
@@ -212,7 +215,7 @@ def _cuts(code: types.CodeType, name: str, *, attribute: bool) -> bool:
         return False
     for line in lines_of(code):
         stored = name in (line.attributes_stored if attribute else line.stores)
-        cuts = stored and line.cuts and _loads(line, name, attribute=attribute)
+        cuts = stored and line.cuts and not line.drops and _loads(line, name, attribute=attribute)
         if cuts and (not line.calls or _cuts_result(code, line.number)):
             return True
     return False
