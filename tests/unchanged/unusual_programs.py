@@ -775,6 +775,31 @@ show("annotations", [(a["name"], a["stage"]) for a in torch.cuda.memory._snapsho
 torch.cuda.memory._record_memory_history(enabled=None)
 """
 
+MADE_AFTER_ATTACH = """
+# A model that attach has not seen: all modules are listened to until it is known.
+attach()
+model = Model()
+x = torch.randn(32, 8)
+compiled = torch.compile(model, backend="eager")
+traced = torch.jit.trace(Model(), x, check_trace=False)
+kept = []
+with torch.no_grad():
+    for _ in range(40):
+        kept.append(compiled(x))
+        kept.append(model(x))
+        kept.append(traced(x))
+show("kept", kept)
+show("graph", str(traced.graph))
+show_hooks(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(6):
+    compiled(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+show_state(model, optimizer)
+show("counters", dict(torch._dynamo.utils.counters["stats"]))
+"""
+
 UNUSUAL_PROGRAMS = {
     "seen while it is attached": SEEN_ATTACHING,
     "modes that see each operation": MODES,
@@ -803,6 +828,7 @@ UNUSUAL_PROGRAMS = {
     "distributed, one rank": DDP,
     "checkpointing": CHECKPOINTED,
     "training in threads": THREADS,
+    "made and compiled after attach": MADE_AFTER_ATTACH,
     "attached in one thread, trained in another": ENDED_ELSEWHERE,
     "inference mode between steps": INFERENCE,
     "a generator that the loop leaves": GENERATOR,
