@@ -24,6 +24,7 @@ from error_texts_of_full_logs import FULL_LOGS, UNSEEN
 from error_texts_of_libraries import LIBRARIES
 from error_texts_of_other_languages import OTHER_LANGUAGES, UNSEEN_OTHER_LANGUAGES
 from error_texts_of_serving import SERVING
+from error_texts_of_strangers import STRANGERS_TEXTS, UNSEEN_STRANGERS
 from error_texts_of_wrapped_logs import WRAPPED_LOGS
 
 from vramscope.oom_diagnosis.diagnosis import diagnose
@@ -41,13 +42,15 @@ WRITTEN: Final = {
     "error_texts_of_full_logs.py": FULL_LOGS,
     "error_texts_of_exports.py": EXPORTS,
     "error_texts_of_other_languages.py": OTHER_LANGUAGES,
+    "error_texts_of_strangers.py": STRANGERS_TEXTS,
 }
 
 
 def is_unseen(text: ErrorText) -> bool:
     """Whether only the score of this text was read."""
-    drawn = (*FULL_LOGS, *EXPORTS, *OTHER_LANGUAGES)
-    return text.name in UNSEEN | UNSEEN_EXPORTS | UNSEEN_OTHER_LANGUAGES if text in drawn else text.held_out
+    drawn = (*FULL_LOGS, *EXPORTS, *OTHER_LANGUAGES, *STRANGERS_TEXTS)
+    names = UNSEEN | UNSEEN_EXPORTS | UNSEEN_OTHER_LANGUAGES | UNSEEN_STRANGERS
+    return text.name in names if text in drawn else text.held_out
 
 
 def output_of(text: str) -> str:
