@@ -83,6 +83,22 @@ def test_a_gradient_of_a_smaller_result_begins(node: str | None, begins: bool) -
     assert facts_of_record(record(step=3, node=node)).gradients_begin is begins
 
 
+@pytest.mark.parametrize(("peak_before", "known"), [(400 * MIB, True), (300 * MIB, False)])
+def test_earlier_steps_bound_a_forward_of_which_no_module_has_ended(peak_before: int, known: bool) -> None:
+    """A request of the outermost module itself comes before its children run, such as ``frames.float()``.
+
+    Where it exceeds the bound, something else needs memory, and nothing is promised.
+    """
+    died = replace(
+        BACKWARD, phase="forward", step=5, progress=None, peak_before_bytes=peak_before,
+        input_shape=(64, 4, 84), input_shape_before=(16, 4, 84),
+    )  # fmt: skip
+    need = estimate_of(died)
+    assert need is not None
+    assert (need.high_bytes is not None) is known
+    assert (need.basis is Basis.MORE_ROWS) is known
+
+
 def test_no_model_is_kept_in_the_first_step() -> None:
     """Nothing was trained before it that could be kept. An older agent does not count them."""
     for step, counted, kept in ((0, 2, 0), (1, 2, 2), (1, None, 0)):

@@ -163,7 +163,7 @@ def _estimate(facts: Facts, state: _State) -> Estimate:
     if scaled is not None and scaled >= state.scaling:
         whole = int(scaled)
         return replace(state.known(whole, 0, whole, Basis.SMALLER_INPUT), error_bytes=int(scaled * LARGER_INPUT_ERROR))
-    if facts.phase == "forward" and (facts.progress or facts.to_come_bytes is not None):
+    if facts.phase == "forward" and (_has_begun(facts) or _is_bounded(facts, state)):
         return _in_forward(facts, state)
     if facts.phase == "backward":
         return _in_backward(facts, state)
@@ -180,6 +180,8 @@ def _estimate(facts: Facts, state: _State) -> Estimate:
 def _in_forward(facts: Facts, state: _State) -> Estimate:
     extrapolated, error, basis = _extrapolated(facts, state.scaling)
     ratio = (facts.input_ratio or 1.0) if has_larger_input(facts) else 1.0
+    if not _has_begun(facts):
+        extrapolated = max(state.scaling, state.before * ratio)
     full, (most, why) = extrapolated, _at_most(facts)
     if why is not None and state.scaling <= most and (error is None or most < extrapolated * (1 + error)):
         full, basis = min(extrapolated, most), why
@@ -294,6 +296,17 @@ def _at_most(facts: Facts) -> tuple[float, Basis | None]:
     if facts.has_only_more_rows:
         return took * ratio * (1 + LARGER_INPUT_ERROR), Basis.MORE_ROWS
     return took * ratio**2, Basis.SQUARE_OF_INPUT
+
+
+def _has_begun(facts: Facts) -> bool:
+    """Whether a module has ended, so that the rest of the forward can be extrapolated."""
+    return bool(facts.progress) or facts.to_come_bytes is not None
+
+
+def _is_bounded(facts: Facts, state: _State) -> bool:
+    """Whether earlier steps bound in proportion to the input what this one allocates. The square of the input is far too much."""
+    most, why = _at_most(facts)
+    return why in (Basis.EARLIER_STEP, Basis.MORE_ROWS) and state.scaling <= most
 
 
 def _by_sizes(facts: Facts) -> float | None:
