@@ -98,6 +98,28 @@ def test_memory_of_the_driver_is_hips() -> None:
     assert "by CUDA itself" in diagnose(facts_of_message(parse(text.replace("HIP", "CUDA")))).sentence
 
 
+@pytest.mark.parametrize(
+    ("backend", "command"),
+    [("CUDA", "nvidia-smi"), ("HIP", "amd-smi process"), ("XPU", "xpu-smi ps"), ("NPU", "npu-smi info"), ("MUSA", "")],
+)
+def test_advice_has_the_tools_of_the_backend(backend: str, command: str) -> None:
+    text = (
+        f"{backend} out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB of which 5.00 GiB is "
+        "free. Of the allocated memory 10.00 GiB is allocated by PyTorch, and 10.00 MiB is reserved by PyTorch but unallocated."
+    )
+    diagnosis = diagnose(facts_of_message(parse(text)))
+    beginning, _, rest = diagnosis.first_aid.partition(", and for a quota")
+    assert rest and beginning == "Look for other processes on the device" + (f" ({command})" if command else "")
+    assert ("CUDA" in diagnosis.sentence) is (backend == "CUDA")
+
+
+@pytest.mark.parametrize("backend", ["CUDA", "HIP"])
+def test_a_kernel_of_triton_that_finds_no_memory_is_known(backend: str) -> None:
+    message = parse(f"RuntimeError: Triton Error [{backend}]: out of memory")
+    assert (message.kind, message.certain) == (backend.lower(), True)
+    assert not parse(f"RuntimeError: Triton Error [{backend}]: invalid argument").is_known
+
+
 @pytest.mark.parametrize(("version", "variable"), [("2.13.0", CUDA), ("2.13.0+rocm7.2", NEUTRAL)])
 def test_what_if_recommends_by_the_variable_of_the_recording(version: str, variable: str) -> None:
     trace = from_window(msgspec.structs.replace(training(), torch=version))

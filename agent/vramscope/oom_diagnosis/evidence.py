@@ -9,7 +9,7 @@ from typing import Final
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by_all
 from vramscope.oom_diagnosis.message import Message
-from vramscope.oom_diagnosis.message_amounts import EXABYTE, HIP, OLD_FORMATS, conf_of
+from vramscope.oom_diagnosis.message_amounts import EXABYTE, OLD_FORMATS, conf_of, software_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
 from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, DataHolder, OomRecord
@@ -50,7 +50,7 @@ def facts_of_message(message: Message) -> Facts:
         others_bytes=sum(others) if others else None,
         outside_pytorch_bytes=_outside_pytorch(message, sum(others)),
         fragmentation_setting=conf_of(message.text, old=message.wording in OLD_FORMATS),
-        software="HIP" if HIP in message.text else "CUDA",
+        software=software_of(message.text),
         expandable=message.sets_expandable,
         no_size=EXABYTE in message.text,
         from_text=True,

@@ -43,7 +43,7 @@ class Facts:
     fragmentation_setting: str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     """Setting against fragmentation that version and backend know; empty where there is none."""
     software: str = "CUDA"
-    """CUDA or HIP."""
+    """Name of the backend: CUDA, HIP, XPU, NPU."""
     outside_before_bytes: int | None = None
     """The lowest value of it that was sampled before."""
     parameters_bytes: int | None = None

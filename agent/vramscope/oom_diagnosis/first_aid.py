@@ -54,8 +54,10 @@ LARGER_THAN_DEVICE: Final = (
     "Check the shapes on the line that failed. If they are right, use a smaller batch or shorter inputs."
 )
 FREE_WAS_ENOUGH: Final = (
-    "Look for other processes on the device (nvidia-smi), and for a quota of the container, virtual GPU or WSL."
+    "Look for other processes on the device{by}, and for a quota of the container, virtual GPU or WSL."
 )
+PROCESS_LISTS: Final = {"CUDA": "nvidia-smi", "HIP": "amd-smi process", "NPU": "npu-smi info", "XPU": "xpu-smi ps"}
+"""Commands that list the processes on a device, by backend."""
 LESS_MEMORY: Final = "Use a smaller batch or shorter inputs, gradient checkpointing, or weights of fewer bits."
 HOST: Final = "Use fewer DataLoader workers, a smaller prefetch_factor, or keep less in the process."
 
@@ -72,7 +74,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
     if isinstance(details, NotKnown) and details.missing is Missing.LARGER_THAN_DEVICE:
         return NO_SIZE if facts.no_size else LARGER_THAN_DEVICE
     if isinstance(details, NotKnown) and details.missing is Missing.FREE_WAS_ENOUGH:
-        return FREE_WAS_ENOUGH
+        command = PROCESS_LISTS.get(facts.software)
+        return FREE_WAS_ENOUGH.format(by=f" ({command})" if command else "")
     if isinstance(details, NotKnown) and details.missing is Missing.PARTS:
         return LESS_MEMORY if facts.from_text else ""
     if isinstance(details, HostMemoryFull):

@@ -116,6 +116,13 @@ def wording_of(part: str, *, before_2_1: bool) -> str:
 
 
 HIP: Final = "HIP out of memory"
+_BACKEND: Final = re.compile(r"\b(HIP|XPU|NPU|MLU|MUSA) out of memory")
+
+
+def software_of(part: str) -> str:
+    """Name of the backend that a message is of: CUDA, where it names no other."""
+    backend = _BACKEND.search(part)
+    return backend.group(1) if backend else "CUDA"
 
 
 def conf_of(part: str, *, old: bool) -> str:

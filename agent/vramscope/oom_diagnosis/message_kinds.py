@@ -219,11 +219,11 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|oom_reaper: reaped process", True),
     ("cuda", r"(?:CUDA|Cuda)(?: driver| runtime)? (?:[Ee]rror|[Ff]ailure)(?:[:=]? (?:code )?\(?2\)?)?(?:: | \()'?out of memory"
      r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|cuda(?:Malloc|HostAlloc)\w{0,20}[^\n\w]{1,3}[\w ]{0,30}: ?out of memory"
-     r"|cudaMalloc error out of memory|CUDA failed with error out of memory"
+     r"|cudaMalloc error out of memory|CUDA failed with error out of memory|Triton Error \[CUDA\]: out of memory"
      r"|initialization with error: (?:\w{1,60}\(?\)?\. Error \d{1,3}: )?out of memory"
      r"|cuda runtime error \(2\) ?: out of memory|error=2 : out of memory"
      r"|RMM failure at|rmm::(?:bad_alloc|out_of_memory)", True),
-    ("hip", r"(?:HIP|hip)(?: runtime)? error: out of memory|hipErrorOutOfMemory", True),
+    ("hip", r"(?:HIP|hip)(?: runtime)? error: out of memory|hipErrorOutOfMemory|Triton Error \[HIP\]: out of memory", True),
     ("hip", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", False),
     ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
      r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0|Caught MemoryError in"

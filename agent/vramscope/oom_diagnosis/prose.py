@@ -124,9 +124,10 @@ def _why(cause: Cause, facts: Facts) -> str:
         case NotKnown(missing=Missing.LARGER_THAN_DEVICE):
             return f"The request alone is larger than the device's {amount(facts.total_bytes)}."
         case NotKnown(missing=Missing.FREE_WAS_ENOUGH):
+            service = ", CUDA MPS" if facts.software == "CUDA" else ""
             return (
                 "The device reported more free memory than was requested, so this is no fragmentation. Known reasons: another "
-                "process took it first, or a quota applies (Windows, WSL, a virtual GPU, CUDA MPS)."
+                f"process took it first, or a quota applies (Windows, WSL, a virtual GPU{service})."
             )
         case _:
             return "The message has too few numbers to know the cause."
