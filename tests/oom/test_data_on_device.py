@@ -86,3 +86,12 @@ def test_the_parts_of_one_batch_are_no_data() -> None:
     outputs = layer(torch.cat(crops, 1))
     assert holder_of_data(0, 1024 * MIB, 512 * MIB, None) is None
     assert outputs.requires_grad and len(crops) == 6
+
+
+def test_what_has_an_owner_is_no_data() -> None:
+    """A snapshot of weights and state is a copy of them."""
+    snapshot = {"average": torch.empty(64 << 20, device="cuda"), "best": torch.empty(64 << 20, device="cuda")}
+    named = holder_of_data(0, 1024 * MIB, 512 * MIB, 0)
+    assert named is not None and named.name == "snapshot"
+    owned = frozenset({snapshot["average"].untyped_storage().data_ptr()})
+    assert holder_of_data(0, 1024 * MIB, 512 * MIB, 0, owned) is None

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from vramscope.memory.tensor_bytes import storages
-from vramscope.oom import other_models, owned_memory, weight_copies
+from vramscope.oom import model_copy, other_models, owned_memory, weight_copies
 from vramscope.protocol import series
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
 
@@ -142,6 +142,67 @@ def test_the_optimizer_is_found_before_its_first_step() -> None:
     seen = other_models.scan()
     assert any(one is own for one in seen.optimizers) and any(one is others for one in seen.optimizers)
     assert other_models.optimizers_of(trains.parameters(), seen.optimizers) == [own]
+
+
+def trained() -> tuple[nn.Sequential, torch.optim.Optimizer]:
+    """A model, and an optimizer whose state is twice as large."""
+    trains = model()
+    optimizer = torch.optim.Adam(trains.parameters())
+    trains(torch.ones(1, 64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return trains, optimizer
+
+
+def test_state_dicts_of_other_optimizers_count_as_copies() -> None:
+    """Those of a checkpoint or a snapshot. The live optimizer's own is its state, and so are its attributes."""
+    trains, optimizer = trained()
+    own = optimizer.state_dict()
+    others = [other_models.scan().optimizers, own]
+
+    def copies() -> int:
+        held = owned_memory.count([], [trains], series.CPU, loading=False, live=only(other_models.scan(), trains))
+        return held.owned_bytes[OTHER_MODELS]
+
+    before = copies()
+    snapshot = copy.deepcopy(own)
+    moments = {0: {"exp_avg": torch.zeros(64, 64)}}
+    assert copies() - before in range(64 * KIB, 64 * KIB + 64)  # and a few bytes for the steps
+    assert others and snapshot and moments
+
+
+class Probe:
+    """Scans while it is copied."""
+
+    def __init__(self, owned: set[int]) -> None:
+        self.owned = owned
+        self.found: list[tuple[model_copy.ModelCopy | None, int]] = []
+
+    def __deepcopy__(self, memo: object) -> Probe:
+        frame, frames = sys._getframe(), []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back  # type: ignore[assignment]
+        copying, made = model_copy.copy_in_progress(frames, series.CPU, self.owned)
+        self.found.append((copying, len(made)))
+        return self
+
+
+def test_a_snapshot_of_weights_and_state_is_known_while_it_is_copied() -> None:
+    trains, optimizer = trained()
+    owned = {key for one in trains.parameters() for key, _ in storages(one, series.CPU)}
+    probe = Probe(owned)
+    copy.deepcopy({"model": trains.state_dict(), "probe": probe, "optimizer": optimizer.state_dict()})
+    copying, made = probe.found[0]
+    assert copying is not None and copying.name == "the model's weights and the optimizer's state"
+    assert (copying.whole_bytes // KIB, copying.waiting_bytes // KIB, made) == (96, 64, 2)
+
+
+def test_a_dict_without_weights_is_no_copy_of_them() -> None:
+    trains, _ = trained()
+    probe = Probe({key for one in trains.parameters() for key, _ in storages(one, series.CPU)})
+    copy.deepcopy({"probe": probe, "pixels": torch.zeros(64, 64), "labels": torch.zeros(64)})
+    assert probe.found == [(None, 0)]
 
 
 def test_an_optimizer_that_will_begin_later_is_found() -> None:

@@ -29,13 +29,18 @@ QUEUES: Final = ("Queue", "LifoQueue", "PriorityQueue", "SimpleQueue")
 
 
 def holder_of_data(
-    device: int | None, resident_bytes: int, used_bytes: int, batch_bytes: int | None
+    device: int | None,
+    resident_bytes: int,
+    used_bytes: int,
+    batch_bytes: int | None,
+    owned: frozenset[int] = frozenset(),
 ) -> DataHolder | None:
     """Holder of most data, if that is a tenth of the memory in use. Up to SCAN_SECONDS of the thread that ran out.
 
     device           the one that ran out
     resident_bytes   bytes without an owner that no running forward made
     batch_bytes      bytes of the running forward's input; 0 where none runs, None where it is not known
+    owned            storages that have another owner: copies of weights in a snapshot, say. They are no data
     """
     least = int(LEAST_SHARE * used_bytes)
     if resident_bytes < max(1, least):
@@ -47,7 +52,9 @@ def holder_of_data(
         found = [
             group
             for group in groups
-            if group.held_bytes <= resident_bytes and _is_data(group, device, batch_bytes, rows, given)
+            if group.held_bytes <= resident_bytes
+            and owned.isdisjoint(group.own)
+            and _is_data(group, device, batch_bytes, rows, given)
         ]
     most = max(found, key=lambda group: group.held_bytes, default=None)
     if most is None or most.held_bytes < least:

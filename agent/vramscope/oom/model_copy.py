@@ -1,59 +1,100 @@
-"""A copy of a model, or of a dict of its weights, that ``copy.deepcopy`` was making when memory ran out.
+"""A copy of a model, of its weights or of the optimizer's state, that ``copy.deepcopy`` was making when memory ran out.
 
-An average of the weights or the best state so far is often made so. What is still to be copied is known exactly: the copies
-that exist are in the function's own table.
+An average of the weights, the best state so far, or a snapshot to return to is often made so. What is still to be copied is known
+exactly: the copies that exist are in the function's own table.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.oom.weight_copies import DICTS
+from vramscope.memory.tensor_bytes import storages
+from vramscope.oom.other_models import DICTS, is_state_dict
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    import torch
+
+DEPTH: Final = 4
+"""Containers within containers that are opened: ``{"optimizer": {"state": {0: {"exp_avg": ...}}}}``."""
+WEIGHTS: Final = "the model's weights"
+STATE: Final = "the optimizer's state"
 
 
 class ModelCopy(NamedTuple):
     """A copy that is being made on one device."""
 
     name: str
-    """Class of the model; ``the model's weights`` for a dict of them."""
+    """Class of the model; of a dict WEIGHTS, STATE, or both."""
     whole_bytes: int
     waiting_bytes: int
     """The part that is not copied yet, with the tensor whose copy failed."""
 
 
-def copy_in_progress(frames: Iterable[FrameType], device: int) -> ModelCopy | None:
-    """The outermost copy in these frames, innermost first; None: no model and no weights are being copied."""
+def copy_in_progress(
+    frames: Iterable[FrameType], device: int, owned: Collection[int]
+) -> tuple[ModelCopy | None, list[torch.Tensor]]:
+    """The outermost copy in these frames, innermost first, and the tensors of a dict that are copied already.
+
+    (None, []) where no model and no weights are being copied.
+
+    owned   storages that have an owner. A dict without any of them is no copy of weights or state
+    """
     code = copy.deepcopy.__code__
     calls = [locals_of(frame) for frame in frames if frame.f_code is code]
     if not calls:
-        return None
+        return None, []
     source, done = calls[-1].get("x"), calls[0].get("memo")
     done = done if type(done) is dict else {}
-    sizes = {}
-    waiting = 0
+    sizes: dict[int, int] = {}
+    waiting, made = 0, []
     for tensor in _tensors_of(source):
-        if tensor.is_cuda and tensor.device.index == device:
-            storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-            waiting += 0 if id(tensor) in done else tensor.nbytes
-    if not sizes or not waiting:
-        return None
+        parts = dict(storages(tensor, device))
+        sizes.update(parts)
+        if id(tensor) in done:
+            made.append(done[id(tensor)])
+        elif parts:
+            waiting += tensor.nbytes
+    is_model = _is_model(source)
+    if not waiting or not (is_model or any(key in owned for key in sizes)):
+        return None, []
     whole = sum(sizes.values())
-    name = "the model's weights" if type(source) in DICTS else type(source).__name__
-    return ModelCopy(name, whole, min(whole, waiting))
+    name = type(source).__name__ if is_model else _name_of(source)
+    return ModelCopy(name, whole, min(whole, waiting)), [] if is_model else made
+
+
+def _is_model(source: Any) -> bool:
+    import torch
+
+    return isinstance(source, torch.nn.Module)
+
+
+def _name_of(source: Any) -> str:
+    """What a dict has: weights, a state, or both."""
+    inner = list(source.values())
+    if is_state_dict(source):
+        return STATE
+    return f"{WEIGHTS} and {STATE}" if any(is_state_dict(one) for one in inner) else WEIGHTS
 
 
 def _tensors_of(source: Any) -> Iterator[Any]:
-    import torch
-
-    if isinstance(source, torch.nn.Module):
+    if _is_model(source):
         yield from source.parameters()
         yield from source.buffers()
-    elif type(source) in DICTS:  # another mapping may run the user's code
-        yield from (value for value in list(source.values()) if isinstance(value, torch.Tensor))
+    elif type(source) in DICTS:
+        yield from _in_containers(source, DEPTH)
+
+
+def _in_containers(source: Any, depth: int) -> Iterator[Any]:
+    """Tensors in nested dicts and lists. Other containers may run the user's code."""
+    import torch
+
+    for value in list(source.values()) if type(source) in DICTS else list(source):
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif depth and (type(value) in DICTS or type(value) in (list, tuple)):
+            yield from _in_containers(value, depth - 1)

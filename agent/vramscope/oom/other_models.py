@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FEWEST_NAMES: Final = 2
 """Parameters that a dict must have by name and shape to be a copy of a model's weights."""
+DICTS: Final = (dict, OrderedDict)
 MOST_TRIED: Final = 8
 """Names that a dict is searched for. The first are there while it is being made, too."""
 
@@ -45,7 +46,7 @@ def scan() -> LiveObjects:
     found = LiveObjects([], [], [], [])
     for thing in living(torch.nn.Module, torch.optim.Optimizer, dict, BaseException):
         kind = type(thing)
-        if kind is dict or kind is OrderedDict:
+        if kind in DICTS:
             found.dicts.append(thing)
         elif issubclass(kind, torch.nn.Module):
             found.models.append(thing)
@@ -126,6 +127,35 @@ def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]])
         )
         if alike >= FEWEST_NAMES:
             yield from tensors
+
+
+def is_state_dict(one: object) -> bool:
+    """Whether it has the format of ``Optimizer.state_dict()``. The attributes of an optimizer have its parameters as keys."""
+    if type(one) not in DICTS or "param_groups" not in one:  # type: ignore[operator]
+        return False
+    state = one.get("state")  # type: ignore[attr-defined]
+    return type(state) in DICTS and bool(state) and all(type(key) in (int, str) for key in list(state))
+
+
+def copied_states(dicts: Iterable[Mapping[Any, Any]], optimizers: Iterable[Any]) -> Iterator[Any]:
+    """Tensors of state dicts that no live optimizer has: of a checkpoint that was read, or of a snapshot."""
+    states = [one["state"] for one in dicts if is_state_dict(one)]
+    if not states:
+        return
+    own = {
+        id(part) for optimizer in optimizers for state in list(optimizer.state.values()) for part in _parts_of(state)
+    }
+    for state in states:
+        yield from (part for of_one in list(state.values()) for part in _parts_of(of_one) if id(part) not in own)
+
+
+def _parts_of(state: object) -> Iterator[Any]:
+    """Tensors that an optimizer keeps for one parameter. LBFGS has lists of them."""
+    import torch
+
+    for value in list(state.values()) if type(state) in DICTS else ():  # type: ignore[attr-defined]
+        inner = value if type(value) is list else (value,)
+        yield from (one for one in inner if issubclass(type(one), torch.Tensor))
 
 
 def being_moved(frames: Iterable[FrameType]) -> torch.nn.Module | None:

@@ -12,7 +12,7 @@ from vramscope.memory.tensor_bytes import storages
 from vramscope.oom import weight_copies
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
-from vramscope.oom.other_models import LiveObjects, copies_by_name, gathered
+from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class OwnedMemory(NamedTuple):
     update: Update | None
     copies: DataHolder | None
     kept_models: int
+    storages: frozenset[int]
+    """Identities of the storages that have an owner."""
 
 
 def count(
@@ -103,6 +105,7 @@ def count(
     for root in roots:
         for name, buffer in root.named_buffers():
             owners.add(buffer, name.rpartition(".")[0], "buffers")
+    copying, made = copy_in_progress(frames, device, owners.counted())
     for model in others:
         gradients = (_gradient_of(one) for one in model.parameters())
         for tensor in (*model.parameters(), *model.buffers(), *gradients):
@@ -115,6 +118,8 @@ def count(
             owners.add(tensor, COPIES, OTHER_MODELS)
         if among := owners.counted() - before:
             copies = weight_copies.largest(weights, device, among)
+        for tensor in (*made, *copied_states(live.dicts, live.optimizers)):
+            owners.add(tensor, COPIES, OTHER_MODELS)
 
     state_per_byte = state_per_byte_of(optimizers)
     if state_per_byte is not None and trainable:
@@ -126,7 +131,7 @@ def count(
         owned_bytes=owners.owned_bytes(),
         trainable_bytes=trainable,
         waiting_bytes=waiting,
-        copying=copy_in_progress(frames, device),
+        copying=copying,
         largest_parameter_bytes=largest,
         gradients_at_once_bytes=at_once if within_backward else None,
         bucket_bytes=ddp_buckets.held_bytes(outermost.values(), device),
@@ -137,6 +142,7 @@ def count(
         update=update_of(optimizers),
         copies=copies,
         kept_models=_kept_models(roots, others, device),
+        storages=owners.counted(),
     )
 
 

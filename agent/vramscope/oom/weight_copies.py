@@ -8,7 +8,6 @@ values are near those of the weights, too: moments and gradients have the same n
 from __future__ import annotations
 
 import types
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +17,7 @@ from vramscope.leaks.holders.user_code import own_codes
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.memory.tensor_bytes import storages
 from vramscope.memory.variable_contents import VariableContents
-from vramscope.oom.other_models import FEWEST_NAMES, copies_by_name
+from vramscope.oom.other_models import DICTS, FEWEST_NAMES, copies_by_name
 from vramscope.oom_diagnosis.facts import line_of
 from vramscope.process import type_info
 from vramscope.process.name_roots import ATOMS, Root, roots
@@ -35,7 +34,6 @@ MOST_OF_ONE: Final = 500
 """Number of them behind one variable, so that a large object leaves room for the variables after it."""
 MOST_CHILDREN: Final = 100
 """Number of references that are followed from one of them."""
-DICTS: Final = (dict, OrderedDict)
 COMPARED: Final = 8
 """Number of tensors whose values are compared, and of values in each."""
 NEAR_SHARE: Final = 0.75

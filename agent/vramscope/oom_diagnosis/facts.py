@@ -59,7 +59,7 @@ class Facts:
     gradients_begin: bool = False
     """The request is a gradient that is larger than the one it is computed from: the first of its size in the backward."""
     copy_of: str = ""
-    """Class of the model that is being copied, or ``the model's weights``; empty: none is."""
+    """Class of the model that is being copied, or what a dict that is being copied has; empty: none is."""
     copy_bytes: int = 0
     """Size of that copy."""
     copies_bytes: int = 0

@@ -142,7 +142,7 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     waiting_bytes: Whole | None = None
     """Parameters that are still on the host while a model is moved to the device."""
     copy_of: Text | None = None
-    """Class of the model that was being copied on the device; ``the model's weights`` for a dict of them."""
+    """Class of the model that was being copied on the device. Of a dict: ``the model's weights``, and the optimizer's state."""
     copy_bytes: Whole | None = None
     """Size of that copy."""
     copy_waiting_bytes: Whole | None = None

@@ -89,7 +89,7 @@ def _copies(context: RemedyContext) -> Iterator[Remedy]:
             saves_bytes=copies,
             enough=_without(context, copies),
             source="measured",
-            source_words="tensors in dicts that have the names and shapes of the model's parameters",
+            source_words="tensors in dicts that have the names and shapes of the model's parameters, and optimizers' state dicts",
             cost="a line of code",
             rank=1,
         )
