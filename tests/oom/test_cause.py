@@ -366,6 +366,8 @@ def test_a_batch_is_split_at_most_into_rows() -> None:
     rows = int(parted.source_words.split("; ")[-1].split()[0])
     assert 8 <= rows < 16, "the largest batch that fits by the same arithmetic"
     assert found(replace(KNOWN, batch_size=4)) == [], "even single rows are not known to fit"
+    (single,) = found(replace(KNOWN, batch_size=8))
+    assert "8 micro-batches of 1 row instead of 8 rows" in single.what
     (one,) = found(replace(KNOWN, batch_size=1))
     assert (one.enough, one.micro_batches) == (None, None)
     (unknown,) = found(replace(KNOWN, batch_size=None))
@@ -722,6 +724,18 @@ def test_the_whole_step_decides_the_cause() -> None:
     assert diagnose(at_first).kind == "activations"
     assert diagnose(replace(at_first, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)).kind == "weights"
     assert diagnose(replace(at_first, progress=0.9)).kind == "weights"
+
+
+def test_a_model_that_is_the_largest_part_is_not_said_not_to_fit() -> None:
+    """Weights and gradients fit; what the program makes beside them after the backward does not."""
+    part = replace(
+        DIED, phase="other", progress=None, before_forward_bytes=None, parameters_bytes=400 * MIB, trainable_bytes=400 * MIB,
+        gradients_bytes=400 * MIB, step=1,
+    )  # fmt: skip
+    diagnosis = diagnose(part)
+    assert (diagnosis.kind, diagnosis.first_aid) == ("weights", "Use smaller weights (bf16), a smaller model, or FSDP.")
+    whole = diagnose(replace(part, parameters_bytes=1200 * MIB, trainable_bytes=1200 * MIB))
+    assert whole.first_aid.startswith("The model does not fit with this precision.")
 
 
 def test_another_model_is_blamed_if_the_update_fits_without_it() -> None:

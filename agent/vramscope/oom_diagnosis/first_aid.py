@@ -20,8 +20,9 @@ from vramscope.oom_diagnosis.cause import (
 from vramscope.oom_diagnosis.demand import is_longer_input
 from vramscope.oom_diagnosis.facts import Facts
 
+SMALLER_WEIGHTS: Final = "Use smaller weights (bf16), a smaller model, or FSDP."
 FIRST_AID: Final = {
-    CauseKind.WEIGHTS: "The model does not fit with this precision. Use smaller weights (bf16), a smaller model, or FSDP.",
+    CauseKind.WEIGHTS: f"The model does not fit with this precision. {SMALLER_WEIGHTS}",
     CauseKind.OPTIMIZER: "Use an optimizer with less state (8-bit AdamW, SGD), or foreach=False if its temporaries are too large.",
     CauseKind.ACTIVATIONS: "Use a smaller batch with gradient accumulation, or gradient checkpointing.",
     CauseKind.DATA: "Keep the data on the host. Move to the device what a step needs.",
@@ -90,6 +91,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return MAP_LOCATION
     if kind is CauseKind.WEIGHTS and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
         return OTHER_MODELS
+    if kind is CauseKind.WEIGHTS and isinstance(details, MemoryParts) and details.reason is Limiting.STEP:
+        return SMALLER_WEIGHTS  # with gradients and state it fits: it is the largest part of what the step needs
     if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
     if kind is CauseKind.ACTIVATIONS and facts.phase == "eval":

@@ -124,7 +124,8 @@ def _trainer_predictions(context: RemedyContext) -> Iterator[Remedy]:
 def _split(
     context: RemedyContext, parts: int, rows: int | None, *, saves: int | None = None, enough: bool | None = None
 ) -> Remedy:
-    size = "" if rows is None else f" of {-(-rows // parts):,} rows"
+    each = None if rows is None else -(-rows // parts)
+    size = "" if each is None else f" of {each:,} {'row' if each == 1 else 'rows'}"
     whole = "the whole batch" if rows is None else f"{rows:,} rows"
     what = f"{parts} micro-batches{size} instead of {whole}, with accumulated gradients"
     return _remedy(what, context, saves=saves, enough=enough, technique="gradient_accumulation", parts=parts)
