@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -83,17 +84,23 @@ def test_a_gradient_of_a_smaller_result_begins(node: str | None, begins: bool) -
     assert facts_of_record(record(step=3, node=node)).gradients_begin is begins
 
 
-@pytest.mark.parametrize(("peak_before", "known"), [(400 * MIB, True), (300 * MIB, False)])
-def test_earlier_steps_bound_a_forward_of_which_no_module_has_ended(peak_before: int, known: bool) -> None:
-    """A request of the outermost module itself comes before its children run, such as ``frames.float()``.
-
-    Where it exceeds the bound, something else needs memory, and nothing is promised.
-    """
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [
+        ({}, True),
+        ({"peak_before_bytes": 300 * MIB}, False),  # something else needs memory
+        ({"asked_bytes": 4 * 640 * 640}, False),  # a number for each pair of rows, which need not be in proportion
+        ({"input_shape": (640, 640), "input_shape_before": (160, 640), "asked_bytes": 4 * 640 * 640}, False),
+    ],
+)
+def test_earlier_steps_bound_a_forward_that_begins_by_converting_its_input(more: dict[str, Any], known: bool) -> None:
+    """Such as ``frames.float()``: a request of the outermost module comes before its children run."""
+    shape = (640, 4, 84, 84)
     died = replace(
-        BACKWARD, phase="forward", step=5, progress=None, peak_before_bytes=peak_before,
-        input_shape=(64, 4, 84), input_shape_before=(16, 4, 84),
+        BACKWARD, phase="forward", step=5, progress=None, peak_before_bytes=400 * MIB, used_bytes=1200 * MIB, batch_size=640,
+        input_shape=shape, input_shape_before=(160, *shape[1:]), asked_bytes=4 * math.prod(shape),
     )  # fmt: skip
-    need = estimate_of(died)
+    need = estimate_of(replace(died, **more))
     assert need is not None
     assert (need.high_bytes is not None) is known
     assert (need.basis is Basis.MORE_ROWS) is known

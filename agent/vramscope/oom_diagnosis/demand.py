@@ -41,8 +41,12 @@ LARGER_INPUT_ERROR: Final = 0.25
 """Error where a step with a smaller input is scaled: a part of it depends on the rows alone, or on neither."""
 LARGER: Final = 1.1
 """An input counts as larger from this ratio on."""
-BYTES_A_NUMBER: Final = 8
+BYTES: Final = (1, 2, 4, 8)
+"""Bytes of a number, by dtype."""
+BYTES_A_NUMBER: Final = BYTES[-1]
 """Most bytes a number of an input whose dtype is not known."""
+ROUNDED_TO: Final = 2 << 20
+"""The allocator rounds a request that it reserves a segment for up to a multiple of it."""
 LEAST_SEGMENT: Final = 20 << 20
 """Segment that the allocator reserves for a tensor of 1 MiB."""
 KEPT_MODELS: Final = 2
@@ -304,9 +308,19 @@ def _has_begun(facts: Facts) -> bool:
 
 
 def _is_bounded(facts: Facts, state: _State) -> bool:
-    """Whether earlier steps bound in proportion to the input what this one allocates. The square of the input is far too much."""
+    """Whether earlier steps bound what this one allocates: the request converts the input, so that it has more of the same rows.
+
+    Any other request of the outermost module may go with the square of the rows.
+    """
     most, why = _at_most(facts)
-    return why in (Basis.EARLIER_STEP, Basis.MORE_ROWS) and state.scaling <= most
+    return why is Basis.MORE_ROWS and state.scaling <= most and _converts_input(facts)
+
+
+def _converts_input(facts: Facts) -> bool:
+    """Whether the request has a number for each of the input's: ``frames.float() / 255``. As many rows as columns prove nothing."""
+    numbers, rows = prod(facts.input_shape), facts.batch_size or 1
+    sizes = (numbers * wide for wide in BYTES if numbers * wide >= LEAST_SEGMENT)
+    return numbers % rows**2 != 0 and any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)
 
 
 def _by_sizes(facts: Facts) -> float | None:
