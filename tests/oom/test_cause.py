@@ -209,6 +209,18 @@ def test_memory_is_proportional_to_the_rows() -> None:
         assert 0.99 < (need.working_bytes + need.error_bytes) / (factor * took) < 1.06
 
 
+@pytest.mark.parametrize(("asked_bytes", "factor"), [(4 * 4096**2, 4), (3 * 4096**2, 1.25)])
+def test_a_request_for_each_pair_of_rows_is_not_proportional(asked_bytes: int, factor: float) -> None:
+    """The similarities of a contrastive loss: half of the rows was called enough, and was not."""
+    died = replace(
+        DIED, step=3, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, input_shape=(4096, 8, 8), batch_size=4096,
+        input_shape_before=(1024, 8, 8), used_bytes=600 * MIB, asked_bytes=asked_bytes,
+    )  # fmt: skip
+    need = estimate_of(died)
+    assert need is not None and need.working_bytes is not None
+    assert 0.99 < (need.working_bytes + need.error_bytes) / (factor * 4 * 300 * MIB) < 1.06
+
+
 def test_a_larger_input_likely_needs_more_than_the_last() -> None:
     """The need grows with the input, up to the extrapolated value."""
     died = replace(

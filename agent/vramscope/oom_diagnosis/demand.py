@@ -297,7 +297,9 @@ def _at_most(facts: Facts) -> tuple[float, Basis | None]:
     took = _took_bytes(facts, facts.fixed_bytes or 0)
     if ratio <= 1 or not has_larger_input(facts):
         return took * max(1.0, ratio), Basis.EARLIER_STEP
-    if facts.has_only_more_rows:
+    if facts.has_only_more_rows and not _asks_for(
+        facts, (facts.batch_size or 0) ** 2
+    ):  # pairs of rows are not in proportion
         return took * ratio * (1 + LARGER_INPUT_ERROR), Basis.MORE_ROWS
     return took * ratio**2, Basis.SQUARE_OF_INPUT
 
@@ -318,9 +320,14 @@ def _is_bounded(facts: Facts, state: _State) -> bool:
 
 def _converts_input(facts: Facts) -> bool:
     """Whether the request has a number for each of the input's: ``frames.float() / 255``. As many rows as columns prove nothing."""
-    numbers, rows = prod(facts.input_shape), facts.batch_size or 1
+    numbers = prod(facts.input_shape)
+    return numbers % (facts.batch_size or 1) ** 2 != 0 and _asks_for(facts, numbers)
+
+
+def _asks_for(facts: Facts, numbers: int) -> bool:
+    """Whether the request is a tensor of so many numbers. Small ones prove nothing, as they are rounded up."""
     sizes = (numbers * wide for wide in BYTES if numbers * wide >= LEAST_SEGMENT)
-    return numbers % rows**2 != 0 and any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)
+    return any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)
 
 
 def _by_sizes(facts: Facts) -> float | None:
