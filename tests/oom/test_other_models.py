@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections import OrderedDict, deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -196,6 +197,16 @@ def test_a_snapshot_of_weights_and_state_is_known_while_it_is_copied() -> None:
     copying, made = probe.found[0]
     assert copying is not None and copying.name == "the model's weights and the optimizer's state"
     assert (copying.whole_bytes // KIB, copying.waiting_bytes // KIB, made) == (96, 64, 2)
+
+
+def test_a_model_within_an_object_is_known_while_it_is_copied() -> None:
+    trains, _ = trained()
+    probe = Probe(set())
+    trains[0].probe = probe  # the second layer is copied after it
+    copy.deepcopy(SimpleNamespace(name="agent", models=[trains, model()]))
+    del trains[0].probe
+    copying, made = probe.found[0]
+    assert copying == model_copy.ModelCopy("Sequential", 32 * KIB, 16 * KIB) and made == 0
 
 
 def test_a_dict_without_weights_is_no_copy_of_them() -> None:

@@ -38,18 +38,27 @@ class ModelCopy(NamedTuple):
 def copy_in_progress(
     frames: Iterable[FrameType], device: int, owned: Collection[int]
 ) -> tuple[ModelCopy | None, list[torch.Tensor]]:
-    """The outermost copy in these frames, innermost first, and the tensors of a dict that are copied already.
+    """The outermost copy of a model or of weights in these frames, and the tensors of a dict that are copied already.
 
-    (None, []) where no model and no weights are being copied.
+    (None, []) where none is being copied. What is copied may be a part of something else: of an object, of a list of models.
 
+    frames  innermost first
     owned   storages that have an owner. A dict without any of them is no copy of weights or state
     """
     code = copy.deepcopy.__code__
     calls = [locals_of(frame) for frame in frames if frame.f_code is code]
-    if not calls:
-        return None, []
-    source, done = calls[-1].get("x"), calls[0].get("memo")
+    done = calls[0].get("memo") if calls else None
     done = done if type(done) is dict else {}
+    for call in reversed(calls):
+        found = _copy_of(call.get("x"), done, device, owned)
+        if found is not None:
+            return found
+    return None, []
+
+
+def _copy_of(
+    source: Any, done: dict[int, Any], device: int, owned: Collection[int]
+) -> tuple[ModelCopy, list[torch.Tensor]] | None:
     sizes: dict[int, int] = {}
     waiting, made = 0, []
     for tensor in _tensors_of(source):
@@ -61,7 +70,7 @@ def copy_in_progress(
             waiting += tensor.nbytes
     is_model = _is_model(source)
     if not waiting or not (is_model or any(key in owned for key in sizes)):
-        return None, []
+        return None
     whole = sum(sizes.values())
     name = type(source).__name__ if is_model else _name_of(source)
     return ModelCopy(name, whole, min(whole, waiting)), [] if is_model else made
