@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from vramscope.memory.optimizer_states import tensors_in
 from vramscope.memory.tensor_bytes import storages
 from vramscope.process.frames import locals_of
 from vramscope.process.live_objects import living
@@ -142,20 +143,9 @@ def copied_states(dicts: Iterable[Mapping[Any, Any]], optimizers: Iterable[Any])
     states = [one["state"] for one in dicts if is_state_dict(one)]
     if not states:
         return
-    own = {
-        id(part) for optimizer in optimizers for state in list(optimizer.state.values()) for part in _parts_of(state)
-    }
+    own = {id(one) for optimizer in optimizers for state in list(optimizer.state.values()) for one in tensors_in(state)}
     for state in states:
-        yield from (part for of_one in list(state.values()) for part in _parts_of(of_one) if id(part) not in own)
-
-
-def _parts_of(state: object) -> Iterator[Any]:
-    """Tensors that an optimizer keeps for one parameter. LBFGS has lists of them."""
-    import torch
-
-    for value in list(state.values()) if type(state) in DICTS else ():  # type: ignore[attr-defined]
-        inner = value if type(value) is list else (value,)
-        yield from (one for one in inner if issubclass(type(one), torch.Tensor))
+        yield from (one for part in list(state.values()) for one in tensors_in(part) if id(one) not in own)
 
 
 def being_moved(frames: Iterable[FrameType]) -> torch.nn.Module | None:
