@@ -185,14 +185,13 @@ STRANGERS_DEATHS = [
         """
         import torch.distributed as dist
         dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store-" + os.environ["RUN"]), rank=0, world_size=1)
-        model = nn.parallel.DistributedDataParallel(stack(9, 4096), gradient_as_bucket_view=False)
+        model = nn.parallel.DistributedDataParallel(stack(9, 4096), gradient_as_bucket_view=R.get("buckets") == "views")
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for _ in range(3):
             model(torch.empty(32, 4096, device="cuda")).square().mean().backward()  # asks
             optimizer.step(); optimizer.zero_grad()
         """,
         phase="backward",
-        remedy=False,
     ),
     Death(
         # 256 rows x 32,000 words x 4 bytes is 31 MiB for each word that is sampled, kept for the divergence from the reference.

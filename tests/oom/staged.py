@@ -80,6 +80,8 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["data"] = "host"
     elif remedy["what"].startswith("make the copy of"):
         wishes["copy"] = "host"
+    elif "gradient_as_bucket_view=True" in remedy["what"]:
+        wishes["buckets"] = "views"
     elif death.cause == "leak" or "no backward follows" in remedy["what"]:
         wishes["leak"] = False
     else:
@@ -149,7 +151,7 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     culprit = error["culprit"]
     if death.line and (culprit["file"] != str(script) or culprit["line"] not in lines_of(death, str(script))):
         wrong.append(f"line: {culprit['file']}:{culprit['line']}, and is one of {lines_of(death, str(script))}")
-    page = re.search(rf"^vramscope: Details: \S+/runs/{run_id}/oom$", output, re.MULTILINE)
+    page = re.search(rf"^(?:\[rank\d+\]: )?vramscope: Details: \S+/runs/{run_id}/oom$", output, re.MULTILINE)
     if not death.survived and not death.killed and not (error["sentence"] in output and page):
         wrong.append(f"the console does not say what the page says: {output[-1000:]}")
     sure = next((remedy for remedy in error["remedies"] if remedy["enough"]), None)
