@@ -53,6 +53,42 @@ def test_copies_of_the_update_bound_the_saving_of_a_smaller_batch() -> None:
     assert estimate(1000, 0, update_bytes=1200 * MIB).saved_by(0.25) == 0
 
 
+def test_what_is_computed_from_the_weights_does_not_shrink_with_the_batch() -> None:
+    """Casts of autocast, or float copies of weights in 8 bits."""
+    known = estimate(1000, 0, unscaled_bytes=600 * MIB)
+    assert known.saved_by(0.25) == 300 * MIB
+    high, part = known.high_with(), known.high_with(0.25)
+    assert high is not None and part is not None
+    assert high - part in range(315 * MIB, 316 * MIB)
+    share = known.largest_share(1050 * MIB)
+    assert share is not None and 0.749 < share < 0.751
+    assert known.largest_share(600 * MIB) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "unscaled"),
+    [
+        ({}, 0),
+        ({"weight_sized_bytes": 400 * MIB}, 400 * MIB),
+        ({"weight_sized_bytes": 400 * MIB, "phase": "optimizer"}, 0),
+        ({"weight_sized_bytes": 9000 * MIB}, 1466 * MIB),
+    ],
+)
+def test_blocks_as_large_as_weights_count_as_computed_from_them(more: dict[str, Any], unscaled: int) -> None:
+    need = estimate_of(replace(BACKWARD, **more))
+    assert need is not None and abs(need.unscaled_bytes - unscaled) <= MIB
+
+
+def test_a_step_with_fewer_rows_has_its_own_copies_of_the_weights() -> None:
+    shape = (640, 4, 84, 84)
+    died = replace(
+        BACKWARD, phase="forward", step=5, peak_before_bytes=400 * MIB, used_bytes=1200 * MIB, batch_size=640,
+        input_shape=shape, input_shape_before=(160, *shape[1:]), asked_bytes=4 * math.prod(shape), weight_sized_bytes=300 * MIB,
+    )  # fmt: skip
+    need = estimate_of(died)
+    assert need is not None and (need.basis, need.unscaled_bytes) == (Basis.MORE_ROWS, 0)
+
+
 def test_models_that_pile_up_leave_no_device_large_enough() -> None:
     """One model as large as the training one may be a reference. Of two, as of folds, more are expected."""
     for kept, known in ((1, True), (2, False)):

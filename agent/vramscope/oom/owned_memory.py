@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import storages
-from vramscope.oom import weight_copies
+from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
 from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered
@@ -43,6 +43,8 @@ class OwnedMemory(NamedTuple):
     kept_models: int
     storages: frozenset[int]
     """Identities of the storages that have an owner."""
+    weight_numbers: Counter[int]
+    """How many weights and buffers of the models that train have so many numbers, as of weight_sized.numbers_of."""
 
 
 def count(
@@ -143,6 +145,7 @@ def count(
         copies=copies,
         kept_models=_kept_models(roots, others, device),
         storages=owners.counted(),
+        weight_numbers=weight_sized.numbers_of((*parameters, *(one for root in roots for one in root.buffers()))),
     )
 
 

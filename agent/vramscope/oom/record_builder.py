@@ -18,7 +18,7 @@ from vramscope.memory.layout_columns import layout
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
-from vramscope.oom import other_models, owned_memory
+from vramscope.oom import other_models, owned_memory, weight_sized
 from vramscope.oom.leaks_at_error import LeaksAtError
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_sections import (
@@ -147,7 +147,7 @@ class RecordBuilder:
         with guarded("the owners of an out-of-memory record"):
             owned = self._owned(trigger)
         layout_section = self._guarded(
-            "layout", notes, LayoutSection(), lambda: self._layout_section(trigger, counters, notes)
+            "layout", notes, LayoutSection(), lambda: self._layout_section(trigger, counters, owned.memory, notes)
         )
         kept = self._leaks_at_error.retained_by_exceptions(trigger, () if owned.live is None else owned.live.exceptions)
         timeline = self._guarded(
@@ -246,7 +246,9 @@ class RecordBuilder:
         )
         return Owned(memory, live)
 
-    def _layout_section(self, trigger: OomTrigger, counters: dict[str, int], notes: list[str]) -> LayoutSection:
+    def _layout_section(
+        self, trigger: OomTrigger, counters: dict[str, int], owned: OwnedMemory | None, notes: list[str]
+    ) -> LayoutSection:
         """Segments and blocks of the allocator, and its settings."""
         settings = settings_text({})
         pools = Pools()
@@ -267,6 +269,8 @@ class RecordBuilder:
             segments = [
                 segment for segment in segments_now(marks_history=True) or [] if segment["device"] == trigger.device
             ]
+            if owned is not None:
+                section["weight_sized_bytes"] = weight_sized.bytes_of(segments, owned.weight_numbers, owned.storages)
             pools.learn(segments)
             section["layout"] = layout(segments, pools, Stacks(), counters, lambda: None)
         return section

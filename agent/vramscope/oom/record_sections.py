@@ -50,6 +50,7 @@ class LayoutSection(TypedDict, total=False):
     settings_in_force: dict[str, int | float | bool | str | None]
     pools: list[tuple[int, int]]
     layout: Layout
+    weight_sized_bytes: int
 
 
 class TimelineSection(TypedDict, total=False):

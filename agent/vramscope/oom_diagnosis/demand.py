@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple
 
-from vramscope.oom_diagnosis.estimate import Basis, Estimate
+from vramscope.oom_diagnosis.estimate import UPPER_BOUNDS, Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 
@@ -105,6 +105,7 @@ def estimate_of(facts: Facts) -> Estimate | None:
         estimate,
         in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes),
         update_bytes=facts.update_copies_bytes,
+        unscaled_bytes=_unscaled_bytes(facts, state, estimate),
         workspace_bytes=FIRST_WORKSPACES
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
@@ -114,6 +115,16 @@ def estimate_of(facts: Facts) -> Estimate | None:
     if facts.evaluates and facts.forwards > 1:
         return replace(estimate, likely_bytes=estimate.low_bytes, basis=Basis.EVALUATION_GRAPHS, may_grow=True)
     return estimate
+
+
+def _unscaled_bytes(facts: Facts, state: _State, estimate: Estimate) -> int:
+    """Bytes that may have been computed from the weights, as large a part of the whole step as of what was allocated so far.
+
+    0 where a step with fewer rows bounds this one: it needed them too.
+    """
+    if facts.phase not in ("forward", "backward") or estimate.basis in UPPER_BOUNDS or state.scaling <= 0:
+        return 0
+    return int((estimate.working_bytes or 0) * min(1.0, facts.weight_sized_bytes / state.scaling))
 
 
 class _State(NamedTuple):

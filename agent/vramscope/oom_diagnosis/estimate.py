@@ -56,6 +56,8 @@ class Estimate:
     basis: Basis
     update_bytes: int = 0
     """Temporaries of the optimizer's update: copies that ``foreach`` makes of all that it updates. No batch changes them."""
+    unscaled_bytes: int = 0
+    """Part of ``working_bytes`` that may not scale with the batch: what is computed from the weights."""
     in_update: bool = False
     """The optimizer failed: the batch is not what has to shrink."""
     workspace_bytes: int = 0
@@ -81,7 +83,7 @@ class Estimate:
         if self.working_bytes is None or not self.is_exact or self.is_crude or self.may_grow:
             return None
         before = max(self.working_bytes, self.update_bytes)
-        return before - max(int(self.working_bytes * share), self.update_bytes)
+        return before - max(int(self._scaled(self.working_bytes, share)), self.update_bytes)
 
     @property
     def high_bytes(self) -> int | None:
@@ -95,10 +97,13 @@ class Estimate:
         """
         if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
             return None
-        working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
+        working = max(self._scaled(self.working_bytes + self.error_bytes, share), self.update_bytes)
         more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
         most = self.fixed_bytes + self.constant_bytes + more + working - less
         return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))
+
+    def _scaled(self, working_bytes: int, share: float) -> float:
+        return self.unscaled_bytes + (working_bytes - self.unscaled_bytes) * share
 
     def fits(
         self, available_bytes: int, share: float = 1.0, *, less: int = 0, without_growth: bool = False
@@ -118,6 +123,6 @@ class Estimate:
         left -= self.workspace_bytes
         if left < self.update_bytes:
             return None
-        left -= self.in_flight_bytes
-        working = self.working_bytes + self.error_bytes
+        left -= self.in_flight_bytes + self.unscaled_bytes
+        working = self.working_bytes + self.error_bytes - self.unscaled_bytes
         return left / working if left > 0 and working > 0 else None

@@ -124,6 +124,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         other_models_bytes=owned.get(OTHER_MODELS, 0) + (record.copy_waiting_bytes or 0),
         # In the first step nothing was trained that could be kept.
         kept_models=(record.kept_models or 0) if record.step else 0,
+        weight_sized_bytes=record.weight_sized_bytes or 0,
         recomputes=record.phase == "backward" and any(_path(frame.file).endswith(CHECKPOINT) for frame in record.stack),
         gradients_begin=_REDUCES.match(record.node or "") is not None,
         copy_of=record.copy_of or "",

@@ -54,6 +54,8 @@ class Facts:
     """Weights of models that do not train, and copies of weights by name, the rest of one that is being made included."""
     kept_models: int = 0
     """Models that do not train any more, with the shapes of the one that does: those of earlier folds, say."""
+    weight_sized_bytes: int = 0
+    """Bytes without an owner that may have been computed from the weights: no batch makes them smaller."""
     recomputes: bool = False
     """A checkpointed part is run again within the backward: the rest of its forward is still to come."""
     gradients_begin: bool = False

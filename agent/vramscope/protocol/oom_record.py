@@ -159,6 +159,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the trainable parameters with 16 bits a number."""
     kept_models: Whole | None = None
     """Models that no optimizer updates, require gradients, and have the shapes of one that trains; None: not counted."""
+    weight_sized_bytes: Whole | None = None
+    """Blocks without an owner that are as large as a weight, and may have been computed from it; None: not counted."""
     update: OpenWord | None = None
     """Update loop of the optimizer; None: not known."""
     optimizer_kind: Text | None = None

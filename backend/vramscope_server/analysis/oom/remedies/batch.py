@@ -11,6 +11,7 @@ from typing import Final
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import waits_for_backward
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
+from vramscope.protocol.number_format import amount
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
@@ -146,6 +147,8 @@ def _remedy(
     words = (
         f"activations are proportional to the batch; {context.basis_with_error if has_error else context.basis_words}"
     )
+    if has_error and estimate.unscaled_bytes:
+        words += f"; {amount(estimate.unscaled_bytes)} may be computed from the weights, and stay"
     share = estimate.largest_share(context.available_bytes)
     if enough and rows is not None and share is not None and share * rows >= 1:
         most = int(share * rows)
