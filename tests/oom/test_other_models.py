@@ -50,6 +50,8 @@ def test_teacher_and_checkpoint_count_once_as_other_models() -> None:
         ("Sequential", 32 * KIB),
         (COPIES, 32 * KIB),
     }
+    assert {one.data_ptr() for one in checkpoint["half"].values()} < held.addresses
+    assert held.weight_numbers == {}, "of small weights nothing is counted"
     named = held.copies
     assert named is not None and (named.name, named.tensors, named.held_bytes) == ("checkpoint['half']", 2, 32 * KIB)
     assert batch and checkpoint

@@ -158,7 +158,19 @@ def _fresh_bytes(device: int) -> Callable[[Any], int]:
 
 
 def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
-    """(identity, bytes) of the storages under a tensor on this device.
+    """(identity, bytes) of the storages under a tensor on this device."""
+    for storage in untyped_storages(tensor, device):
+        yield storage._cdata, storage_bytes(storage, device)
+
+
+def storage_bytes(storage: torch.UntypedStorage, device: int) -> int:
+    """Return the bytes of a storage on this device, as its allocator counts them."""
+    size = storage.nbytes()
+    return size if device == CPU else block_bytes(size)
+
+
+def untyped_storages(tensor: Any, device: int) -> Iterator[torch.UntypedStorage]:
+    """Storages with memory under a tensor on this device.
 
     Wrappers are opened: DTensor, quantised states, torch.func's."""
     import torch
@@ -168,12 +180,12 @@ def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
         for name in flatten()[0]:
-            yield from storages(getattr(tensor, name), device)
+            yield from untyped_storages(getattr(tensor, name), device)
         return
     if tensor.layout is not torch.strided:
         if tensor.layout is torch.sparse_coo:
-            yield from storages(tensor._indices(), device)
-            yield from storages(tensor._values(), device)
+            yield from untyped_storages(tensor._indices(), device)
+            yield from untyped_storages(tensor._values(), device)
         return
     where = tensor.device
     if where.type == "cpu":
@@ -186,11 +198,10 @@ def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
     except RuntimeError:
         inner = unwrapped(tensor)
         if inner is not tensor:  # otherwise the class has no memory of its own
-            yield from storages(inner, device)
+            yield from untyped_storages(inner, device)
         return
-    size = storage.nbytes()
-    if size:
-        yield storage._cdata, size if device == CPU else block_bytes(size)
+    if storage.nbytes():
+        yield storage
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:

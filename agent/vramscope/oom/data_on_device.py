@@ -40,7 +40,7 @@ def holder_of_data(
     device           the one that ran out
     resident_bytes   bytes without an owner that no running forward made
     batch_bytes      bytes of the running forward's input; 0 where none runs, None where it is not known
-    owned            storages that have another owner: copies of weights in a snapshot, say. They are no data
+    owned            addresses of storages that have another owner: copies of weights in a snapshot, say. They are no data
     """
     least = int(LEAST_SHARE * used_bytes)
     if resident_bytes < max(1, least):

@@ -115,7 +115,7 @@ class LeaksAtError:
             if not may_read:
                 return None
             batch = math.prod(input_shape) * WIDEST if input_shape else None if unobserved else 0
-            return holder_of_data(trigger.device, resident, used, batch, owned.storages)
+            return holder_of_data(trigger.device, resident, used, batch, owned.addresses)
         return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
-from vramscope.memory.tensor_bytes import storages
+from vramscope.memory.tensor_bytes import storage_bytes, storages, untyped_storages
 from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
@@ -41,8 +41,8 @@ class OwnedMemory(NamedTuple):
     update: Update | None
     copies: DataHolder | None
     kept_models: int
-    storages: frozenset[int]
-    """Identities of the storages that have an owner."""
+    addresses: frozenset[int]
+    """Addresses of the storages that have an owner."""
     weight_numbers: Counter[int]
     """How many weights and buffers of the models that train have so many numbers, as of weight_sized.numbers_of."""
 
@@ -144,7 +144,7 @@ def count(
         update=update_of(optimizers),
         copies=copies,
         kept_models=_kept_models(roots, others, device),
-        storages=owners.counted(),
+        addresses=frozenset(owners.addresses),
         weight_numbers=weight_sized.numbers_of((*parameters, *(one for root in roots for one in root.buffers()))),
     )
 
@@ -155,16 +155,18 @@ class _Owners:
     def __init__(self, device: int) -> None:
         self._device = device
         self._counted: set[int] = set()
+        self.addresses: set[int] = set()
         self._rows: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         """Bytes and tensors by module and category."""
 
     def add(self, tensor: Any, module: str, category: str) -> int:
         """Add a tensor; return its bytes that no owner had before."""
         size = 0
-        for key, storage_bytes in storages(tensor, self._device):
-            if key not in self._counted:
-                self._counted.add(key)
-                size += storage_bytes
+        for storage in untyped_storages(tensor, self._device):
+            if storage._cdata not in self._counted:
+                self._counted.add(storage._cdata)
+                self.addresses.add(storage.data_ptr())
+                size += storage_bytes(storage, self._device)
         if size:
             row = self._rows[module, category]
             row[0] += size

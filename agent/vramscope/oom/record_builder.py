@@ -270,7 +270,7 @@ class RecordBuilder:
                 segment for segment in segments_now(marks_history=True) or [] if segment["device"] == trigger.device
             ]
             if owned is not None:
-                section["weight_sized_bytes"] = weight_sized.bytes_of(segments, owned.weight_numbers, owned.storages)
+                section["weight_sized_bytes"] = weight_sized.bytes_of(segments, owned.weight_numbers, owned.addresses)
             pools.learn(segments)
             section["layout"] = layout(segments, pools, Stacks(), counters, lambda: None)
         return section

@@ -15,6 +15,8 @@ from vramscope.protocol.number_format import amount
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
+WORTH_SAYING: Final = 0.05
+"""Share of the activations from which on a part that may not shrink is mentioned."""
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
@@ -147,7 +149,7 @@ def _remedy(
     words = (
         f"activations are proportional to the batch; {context.basis_with_error if has_error else context.basis_words}"
     )
-    if has_error and estimate.unscaled_bytes:
+    if has_error and estimate.unscaled_bytes > WORTH_SAYING * (estimate.working_bytes or 0):
         words += f"; {amount(estimate.unscaled_bytes)} may be computed from the weights, and stay"
     share = estimate.largest_share(context.available_bytes)
     if enough and rows is not None and share is not None and share * rows >= 1:
