@@ -44,7 +44,7 @@ class OwnedMemory(NamedTuple):
     addresses: frozenset[int]
     """Addresses of the storages that have an owner."""
     weight_numbers: Counter[int]
-    """How many weights and buffers of the models that train have so many numbers, as of weight_sized.numbers_of."""
+    """Number of weights and buffers of the models that train, by their elements, as of weight_sized.numbers_of."""
 
 
 def count(

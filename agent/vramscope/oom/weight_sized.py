@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 LEAST_NUMBERS: Final = 1 << 18
-"""Numbers of a weight. Smaller ones need little memory."""
+"""Elements of a weight. Smaller ones need little memory."""
 BYTES: Final = (2, 4)
 """Bytes of a number of what is computed from weights."""
 EACH: Final = 2
@@ -22,7 +22,7 @@ EACH: Final = 2
 
 
 def numbers_of(weights: Iterable[torch.Tensor]) -> Counter[int]:
-    """Return how many weights have so many numbers."""
+    """Return the number of weights by their elements."""
     return Counter(size for one in weights if (size := one.numel()) >= LEAST_NUMBERS)
 
 

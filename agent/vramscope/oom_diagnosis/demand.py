@@ -336,7 +336,7 @@ def _converts_input(facts: Facts) -> bool:
 
 
 def _asks_for(facts: Facts, numbers: int) -> bool:
-    """Whether the request is a tensor of so many numbers. Small ones prove nothing, as they are rounded up."""
+    """Whether the request is a tensor with this number of elements. Small ones prove nothing, as they are rounded up."""
     sizes = (numbers * wide for wide in BYTES if numbers * wide >= LEAST_SEGMENT)
     return any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)
 
