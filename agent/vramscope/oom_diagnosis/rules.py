@@ -221,8 +221,7 @@ def _fixed_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
     fixed = facts.fixed_bytes or 0
     if fixed <= available:
         return None
-    # Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without
-    # it.
+    # Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without it.
     update = 0 if facts.copies_bytes else _update_bytes(facts)
     other_models = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= available
     state = _weights(facts) <= available and facts.full_state_bytes > 0 and not other_models
