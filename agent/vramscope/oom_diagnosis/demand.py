@@ -83,13 +83,11 @@ def forward_rest_bytes(facts: Facts) -> int | None:
 
 
 def outgrew_bytes(facts: Facts, estimate: Estimate | None) -> int:
-    """Bytes by which a step with a larger input exceeded the last complete one, if the rest of its forward is unknown.
+    """Bytes by which a step exceeded the last complete one, if the rest of its forward is unknown. 0 elsewhere.
 
-    0 elsewhere.
+    Its input may be larger, or it calls its layers more often.
     """
-    if estimate is None or estimate.working_bytes is not None:
-        return 0
-    if facts.phase != "forward" or not has_larger_input(facts):
+    if estimate is None or estimate.working_bytes is not None or facts.phase != "forward":
         return 0
     used, asked, before = facts.used_bytes, facts.asked_bytes, facts.peak_before_bytes
     return max(0, used + asked - before) if used is not None and asked is not None and before else 0

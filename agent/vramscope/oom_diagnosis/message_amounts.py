@@ -50,7 +50,7 @@ MPS: Final = {
     "process_bytes": _pattern("other allocations: SIZE"),
     "limit_bytes": _pattern("max allowed: SIZE"),
 }
-KILLED_PROCESS: Final = re.compile(r"Kill(?:ed)? process (\d{1,12})")
+KILLED_PROCESS: Final = re.compile(r"(?:Kill(?:ed)? process|victim process: [^\n]{1,60}, pid:) (\d{1,12})")
 KILLED_PROCESS_MEMORY: Final = re.compile(r"anon-rss:(\d{1,15})(kB)")
 NODE_MEMORY: Final = re.compile(r"node was (\d{1,12}\.\d{1,4})(GB) / (\d{1,12}\.\d{1,4})(GB)")
 OF_NO_DEVICE: Final = 1 << 50
@@ -63,6 +63,8 @@ ASKED_ELSEWHERE: Final = (
     re.compile(r"requested buffer of size (\d{1,20})()"),
     _pattern(r"\(SIZE KV cache is needed"),
     _pattern("buffer_type_alloc_buffer: allocating SIZE on device"),
+    re.compile(r"Requested (?:size was|amount of GPU memory \() ?(\d{1,20}) (bytes)"),
+    re.compile(r"smaller than requested bytes of (\d{1,20})()"),
     re.compile(r"failed to allocate \w{0,20} buffer of size (\d{1,20})()"),
 )
 HOST_ASKED: Final = (

@@ -216,6 +216,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("kernel", r"killed by the OOM killer|Failed with result 'oom-kill'|systemd-oomd\[\d{1,9}\]: Killed [^\n]{1,400}? due to memory"
      r"|earlyoom\[\d{1,9}\]: sending SIG(?:TERM|KILL) to process|Out of memory: Kill(?:ed)? process"
      r"|[Mm]emory cgroup out of memory|oom-kill:constraint|invoked oom-killer"
+     r"|System OOM encountered, victim process: \S"
      r"|oom_reaper: reaped process", True),
     ("cuda", r"(?:CUDA|Cuda)(?: driver| runtime)? (?:[Ee]rror|[Ff]ailure)(?:[:=]? (?:code )?\(?2\)?)?(?:: | \()'?out of memory"
      r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|cuda(?:Malloc|HostAlloc)\w{0,20}[^\n\w]{1,3}[\w ]{0,30}: ?out of memory"

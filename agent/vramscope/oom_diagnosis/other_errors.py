@@ -56,7 +56,8 @@ FIRST_AID: Final = {
     "npu": "Use a smaller batch, or leave more device memory free.",
     "dml": "Use a smaller batch, or end what else uses the GPU.",
     "torch_xla": "Use a smaller batch or gradient checkpointing. The settings of PyTorch's caching allocator have no effect.",
-    "onnxruntime": "Use a smaller batch, or end what else uses the GPU. PyTorch's settings have no effect.",
+    "onnxruntime": "Use a smaller batch, raise gpu_mem_limit if it is set, or end what else uses the GPU. PyTorch's settings have "
+    "no effect.",
     "tensorrt": "Use a smaller batch or workspace, or end what else uses the GPU. PyTorch's settings have no effect.",
     "ggml": "Put fewer layers on the GPU (-ngl), or use a smaller context (-c). PyTorch's settings have no effect.",
     "cuda": "Look for other processes on the device (nvidia-smi). If PyTorch itself has reserved nearly all of it, leave memory "

@@ -34,7 +34,7 @@ from vramscope.oom_diagnosis.cause import (
     UsedElsewhere,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import SAME_ORDER, outgrew_bytes, waits_for_backward
+from vramscope.oom_diagnosis.demand import SAME_ORDER, has_larger_input, outgrew_bytes, waits_for_backward
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
@@ -122,9 +122,10 @@ def _free_was_enough(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
+    shortfall, available, likely = _numbers(facts, estimate)
     leaked = max(facts.leaked_bytes, 0)
-    if leaked >= max(_lacking(facts, estimate), LEAK_SHARE * available) and likely - leaked <= available:
+    lacking = _lacking(facts, estimate) if has_larger_input(facts) else shortfall
+    if leaked >= max(lacking, LEAK_SHARE * available) and likely - leaked <= available:
         return Cause(CauseKind.LEAK, RetainedLeak(facts.leak_name, facts.leak_line, leaked))
     return None
 
@@ -132,13 +133,12 @@ def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
 def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     shortfall, available, likely = _numbers(facts, estimate)
     trained = facts.parameters_bytes, facts.gradients_bytes, facts.optimizer_bytes
-    # An optimizer that keeps past gradients needs more in each of its first steps.
+    # (An optimizer that keeps past gradients needs more in each of its first steps.)
     growth = min(facts.growth_bytes or 0, (facts.used_bytes or 0) - sum(size or 0 for size in trained))
     least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
     if growth < least or likely - growth > available:
         return None
-    # Growth over few steps may be wanted. In an evaluation it is what one container has accumulated; the larger of both
-    # is the cause.
+    # Growth over few steps may be wanted. In an evaluation one container has accumulated it; the larger of both is the cause.
     wanted = facts.phase != "eval" or growth <= (facts.idle_bytes or 0)
     in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
     # Free blocks that the growth of one more step fills would hardly have helped.
@@ -342,7 +342,7 @@ def _numbers(facts: Facts, estimate: Estimate | None) -> tuple[int, int, int]:
 
 
 def _lacking(facts: Facts, estimate: Estimate | None) -> int:
-    """Less than a step wanted beyond the last one would have let this request through, and hardly the rest of the step."""
+    """With less, this request would have been met, and hardly the rest of the step."""
     return max(facts.shortfall_bytes or 0, outgrew_bytes(facts, estimate))
 
 
