@@ -21,6 +21,7 @@ KNOWN_FAULTS = (
     "a penalty on the slope of a critic, with more rows",
     "all gradients in one vector for their norm",
     "eight batches that wait on the card",
+    "a recurrent cell whose window grows with the curriculum",
     "an optimizer of each warm restart, kept in a list",
     "moments kept on the host, and brought to the card all at once",
     "experts padded to the busiest one, and a step that sends all tokens to it",
