@@ -124,3 +124,34 @@ def test_the_history_of_lbfgs_is_optimizer_state() -> None:
     history = sum(len(optimizer.state[model.weight][name]) for name in ("old_dirs", "old_stps"))
     assert history
     assert count([optimizer], [model], CPU).optimizer >= history * 64 * 64 * 4
+
+
+class Quantised(torch.Tensor):
+    """A class that keeps its memory in another tensor, and does not say so: its storage has a size and no address."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Quantised:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)  # type: ignore[attr-defined,no-any-return]
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, *arguments: Any) -> Any:
+        return NotImplemented
+
+
+def test_owners_are_counted_beside_a_class_without_an_address() -> None:
+    model = nn.Linear(64, 32)
+    model.register_buffer("scale", Quantised(torch.ones(1000)))
+    owned = owned_memory.count([], [model], CPU, loading=False).owned_bytes
+    assert owned["parameters"] == (64 + 1) * 32 * 4
+
+
+def test_counting_owners_copies_no_copy_on_write_storage() -> None:
+    """After an out-of-memory error there is no memory for the copy."""
+    model, weights = nn.Linear(64, 32), torch.ones(1000)
+    shared = torch._lazy_clone(weights)
+    model.register_buffer("shared", shared)
+    owned_memory.count([], [model], CPU, loading=False)
+    assert torch._C._is_cow_tensor(shared)

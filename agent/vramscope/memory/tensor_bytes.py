@@ -159,7 +159,7 @@ def _fresh_bytes(device: int) -> Callable[[Any], int]:
 
 def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
     """(identity, bytes) of the storages under a tensor on this device."""
-    for storage in untyped_storages(tensor, device):
+    for _, storage in untyped_storages(tensor, device):
         yield storage._cdata, storage_bytes(storage, device)
 
 
@@ -169,8 +169,22 @@ def storage_bytes(storage: torch.UntypedStorage, device: int) -> int:
     return size if device == CPU else block_bytes(size)
 
 
-def untyped_storages(tensor: Any, device: int) -> Iterator[torch.UntypedStorage]:
-    """Storages with memory under a tensor on this device.
+def address_of(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 where it has none, as of a class that keeps its memory in other tensors.
+
+    A storage's ``data_ptr()`` raises there, and copies a copy-on-write storage.
+    """
+    import torch
+
+    read = getattr(torch._C, "_data_address", None)
+    try:
+        return int(tensor.untyped_storage().data_ptr() if read is None else read(tensor))
+    except RuntimeError:
+        return 0
+
+
+def untyped_storages(tensor: Any, device: int) -> Iterator[tuple[torch.Tensor, torch.UntypedStorage]]:
+    """Storages with memory under a tensor on this device, each with the tensor that has it.
 
     Wrappers are opened: DTensor, quantised states, torch.func's."""
     import torch
@@ -201,7 +215,7 @@ def untyped_storages(tensor: Any, device: int) -> Iterator[torch.UntypedStorage]
             yield from untyped_storages(inner, device)
         return
     if storage.nbytes():
-        yield storage
+        yield tensor, storage
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
-from vramscope.memory.tensor_bytes import storage_bytes, storages, untyped_storages
+from vramscope.memory.tensor_bytes import address_of, storage_bytes, storages, untyped_storages
 from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
@@ -162,10 +162,10 @@ class _Owners:
     def add(self, tensor: Any, module: str, category: str) -> int:
         """Add a tensor; return its bytes that no owner had before."""
         size = 0
-        for storage in untyped_storages(tensor, self._device):
+        for plain, storage in untyped_storages(tensor, self._device):
             if storage._cdata not in self._counted:
                 self._counted.add(storage._cdata)
-                self.addresses.add(storage.data_ptr())
+                self.addresses.add(address_of(plain))
                 size += storage_bytes(storage, self._device)
         if size:
             row = self._rows[module, category]
