@@ -356,6 +356,18 @@ def test_a_forward_that_exceeds_the_last_step_by_more_than_is_free_is_not_fragme
     assert diagnose(replace(died, peak_before_bytes=500 * MIB)).kind == "activations"
 
 
+def test_activations_do_not_count_as_growth_beside_the_optimizer_s_state() -> None:
+    """The state has grown by 550 MiB. After the last step, 130 MiB were there beside it and the weights; now, 650 MiB are."""
+    died = replace(DIED, phase="backward", progress=None, used_bytes=1450 * MIB, reserved_bytes=1450 * MIB, step=11)
+    died = replace(
+        died, free_bytes=50 * MIB, gradients_bytes=100 * MIB, growth_bytes=550 * MIB, peak_before_bytes=1300 * MIB
+    )
+    assert diagnose(replace(died, optimizer_bytes=600 * MIB, end_before_bytes=830 * MIB)).kind == "activations"
+    assert diagnose(replace(died, end_before_bytes=830 * MIB)).kind == "leak"
+    at_once = replace(died, optimizer_bytes=600 * MIB, end_before_bytes=830 * MIB, growth_is_young=True)
+    assert diagnose(at_once).kind == "leak", "accumulated in an evaluation, after that step"
+
+
 def test_free_blocks_that_the_next_step_fills_do_not_excuse_growth() -> None:
     """300 MiB are lacking and 400 MiB are free in blocks."""
     died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)

@@ -261,6 +261,17 @@ class Facts:
         return min(self.working_bytes, before + grown if since else max(before, grown))
 
     @property
+    def growth_beside_state_bytes(self) -> int:
+        """Growth that the optimizer's state does not explain. One that keeps past gradients needs more in each of its first steps.
+
+        No more can have grown than what was there beside weights and state, now and when the last step had ended.
+        """
+        kept = (self.parameters_bytes or 0) + (self.optimizer_bytes or 0)
+        growth = min(self.growth_bytes or 0, (self.used_bytes or 0) - (self.gradients_bytes or 0) - kept)
+        within_step = self.growth_is_young and self.growth_steps is None  # has been accumulated since then
+        return growth if within_step or self.end_before_bytes is None else min(growth, self.end_before_bytes - kept)
+
+    @property
     def unexplained_bytes(self) -> int:
         """Working bytes that are not this forward's, where its beginning was not observed.
 

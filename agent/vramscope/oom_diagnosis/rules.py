@@ -132,9 +132,7 @@ def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     shortfall, available, likely = _numbers(facts, estimate)
-    trained = facts.parameters_bytes, facts.gradients_bytes, facts.optimizer_bytes
-    # (An optimizer that keeps past gradients needs more in each of its first steps.)
-    growth = min(facts.growth_bytes or 0, (facts.used_bytes or 0) - sum(size or 0 for size in trained))
+    growth = facts.growth_beside_state_bytes
     least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
     if growth < least or likely - growth > available:
         return None
