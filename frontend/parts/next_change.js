@@ -7,6 +7,7 @@ import { withCode } from "vramscope/parts/ui.js";
 
 /** Delay of the request, which may replay a recording for seconds: the charts come first. */
 const CHARTS_FIRST_MS = 1000;
+const REFRESH_MS = 2000; // while settings are replayed; the server waits for that, too
 const BUTTONS = {
   "/oom": "See all remedies",
   "/leaks": "See the leak",
@@ -33,8 +34,12 @@ export class NextChange {
     await new Promise((resolve) => setTimeout(resolve, CHARTS_FIRST_MS));
     if (key !== this.key) return;
     try {
-      const change = await api.nextChange(run.run_id);
-      if (key === this.key) fill(this.element, drawn(change));
+      for (let pending = true; pending && key === this.key; ) {
+        const change = await api.nextChange(run.run_id);
+        if (key === this.key) fill(this.element, drawn(change));
+        pending = change.pending && this.element.isConnected;
+        if (pending) await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+      }
     } catch {
       if (key === this.key) fill(this.element); // the page that explains it reports the problem
     }

@@ -98,3 +98,17 @@ def test_a_sweep_that_has_not_ended_is_awaited(server: RunningServer, monkeypatc
     second = server.get(path)
     assert not second["pending"]
     assert "fragmentation" in {one["rule"] for one in second["advice"]}
+
+
+def test_no_change_is_not_called_known_before_the_sweep_has_ended(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent()
+    send(server, pack(RECORDINGS["a card of an unknown size"][0]), agent)
+    path = f"/runs/{agent.run}/next-change"
+    with monkeypatch.context() as patched:
+        patched.setattr(server.services.whatif_jobs, "wait", lambda job, seconds: False)
+        first = server.get(path)
+    assert first["pending"] and "still being replayed" in first["reason"]
+    second = server.get(path)
+    assert not second["pending"] and second["page"] == "/fragmentation"

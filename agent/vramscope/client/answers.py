@@ -115,13 +115,15 @@ class NextChange(msgspec.Struct, frozen=True):
     saves_bytes: int | None = None
     """Bytes by which the peak falls, or that become free; None if unknown."""
     of: str | None = None
-    """Name of the peak that falls: ``allocated`` or ``reserved``."""
+    """Name of the peak that falls: ``allocated``; None if the bytes are others."""
     source: str | None = None
     """Origin of the proposal: ``finding``, ``leak``, ``out-of-memory`` or ``recording``."""
     caution: str | None = None
     """Limit of the number."""
     reason: str | None = None
     """Why no change is proposed; None if one is."""
+    pending: bool = False
+    """True while the recording is replayed under other allocator settings: a later answer may be another."""
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):

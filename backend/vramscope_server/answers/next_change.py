@@ -30,3 +30,5 @@ class NextChange(TypedDict):
     """Limit of the number, such as a recording that does not contain the run's peak."""
     reason: str | None
     """Why no change is proposed; null if one is."""
+    pending: bool
+    """True while the recording is replayed under other allocator settings: a later answer may be another."""

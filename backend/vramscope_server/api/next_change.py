@@ -64,7 +64,10 @@ def get_next_change(request: Request, run: str) -> Response:
     )
     if change["what"] is None and full["findings"]:
         finding = full["findings"][0]
-        change = _change(record.id, finding["advice"].rstrip("."), finding["text"], None, source="finding", page=None)
+        of_script = _change(
+            record.id, finding["advice"].rstrip("."), finding["text"], None, source="finding", page=None
+        )
+        change = {**of_script, "pending": change["pending"]}
     return answer(change)
 
 
@@ -89,10 +92,11 @@ def _change(
         "page": page,
         "caution": caution,
         "reason": None,
+        "pending": False,
     }
 
 
-def _none(run_id: str, reason: str) -> NextChange:
+def _none(run_id: str, reason: str, *, pending: bool = False) -> NextChange:
     return {
         "run_id": run_id,
         "title": None,
@@ -103,6 +107,7 @@ def _none(run_id: str, reason: str) -> NextChange:
         "page": None,
         "caution": None,
         "reason": reason,
+        "pending": pending,
     }
 
 
@@ -147,10 +152,12 @@ def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, 
     try:
         with readable(window):
             opened = services.recordings.open(window.id)
-        found = advice_on(request, window, opened).advice
+        found, pending = advice_on(request, window, opened)
     except (BadRecording, OSError) as bad:  # OSError: it was deleted meanwhile
         return _none(run_id, f"The newest recording cannot be read: {bad}")
     best = next((one for one in found if one.saves_bytes and one.rule in _TITLES), None)  # most bytes first
+    if best is None and pending:
+        return _none(run_id, "The recording is still being replayed under other allocator settings.", pending=True)
     if best is None:
         return _none(run_id, "No known change would lower the recorded peak by 2 % or more.")
     recorded = window.about.get("peak_allocated_bytes")
@@ -164,6 +171,7 @@ def _of_recording(request: Request, run_id: str, window: StoredArtifact | None, 
     title = _TITLES[best.rule]
     if of_settings and best.evidence["conf"]:
         title = f"{best.evidence['variable']}={best.evidence['conf']}"
-    return _change(
+    change = _change(
         run_id, title, best.sentence, best.saves_bytes, source="recording", page=page, of=of, caution=caution
     )
+    return {**change, "pending": pending}

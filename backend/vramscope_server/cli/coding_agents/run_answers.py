@@ -151,6 +151,8 @@ class Anatomy(TypedDict):
     allocated_bytes: int
     categories: list[NamedMemory]
     advice: list[dict[str, Any]]
+    pending: bool
+    """True while allocator settings are replayed: advice on them may follow."""
     from_run: dict[str, list[NamedMemory]]
     page: str
 
@@ -329,6 +331,7 @@ def anatomy(server: str, run: str) -> Anatomy:
             }
             for row in answer["advice"][:MOST_ROWS]
         ],
+        pending=answer.get("pending", False),  # an older server has no such field
         from_run={"modules": [_named(quoted(part["module"]), part["bytes"]) for part in answer["modules"][:MOST_ROWS]]},
         page=f"{address(server)}/runs/{detail['run_id']}/anatomy",
     )
