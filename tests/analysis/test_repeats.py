@@ -128,6 +128,14 @@ def seeds_of_two() -> list[dict[str, Any]]:
     return [base[0], cheap[0], base[1], cheap[1], base[2]]
 
 
+def test_an_unknown_mean_is_no_lower_bound() -> None:
+    """One run has its own device memory, the other that of the whole device: there is no mean."""
+    runs = [seeded(1), seeded(2, rank={"peak_process_device_bytes": None, "peak_device_used_bytes": 900 * MIB})]
+    rows, (together,) = with_repeats(runs, compared(runs))
+    assert [row["lower_bounds"] for row in rows] == [["peak_device_bytes"]] * 2
+    assert (together["peak_device_bytes"], together["lower_bounds"]) == (None, [])
+
+
 def test_repeats_have_one_row_of_means_and_rows_per_run() -> None:
     runs = seeds_of_two()
     rows, together = with_repeats(runs, compared(runs))

@@ -118,7 +118,7 @@ def _one(group: list[Row], base: list[Row], *, interval: bool) -> Row:
                 (row["graphs_alive"] for row in group if row["graphs_alive"] is not None), default=None
             ),
             "peak_device_of": _device_of(group),
-            "lower_bounds": _lower_bounds(group),
+            "lower_bounds": [name for name in _lower_bounds(group) if changes[name] is not None],
             "loss_words": f"{diverged[0]} ({len(diverged)} of {len(group)})"
             if diverged and len(group) > 1
             else group[0]["loss_words"],
