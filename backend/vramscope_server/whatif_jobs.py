@@ -1,7 +1,7 @@
 """What-if jobs: one thread replays recordings under other settings, one job after the other.
 
 A job is identified by its question: the same question joins it while it runs, and gets the stored result later. A job
-that nobody asked for in :data:`ABANDONED_SECONDS` is given up between two replays.
+that nobody asked for in :data:`ABANDONED_SECONDS` is given up between two replays, unless its result is to be kept.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Job:
     finished: threading.Event = field(default_factory=threading.Event)
     awaited: int = 0
     """Number of threads in :meth:`WhatifJobs.wait`."""
+    is_kept: bool = False
+    """Once it runs, it runs to its end. Otherwise commands that ask from time to time would start it again and again."""
 
     @property
     def given_up(self) -> bool:
@@ -75,12 +77,15 @@ class WhatifJobs:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def ask(self, question: Sequence[Any], work: Work) -> Job:
-        """Job for this question (anything that JSON can express); started if it is new. Raises TooMany."""
+    def ask(self, question: Sequence[Any], work: Work, *, keep: bool = False) -> Job:
+        """Job for this question (anything that JSON can express); started if it is new. Raises TooMany.
+
+        keep   run it to its end, and do not start it again if it failed
+        """
         ident = hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:16]
         with self._changed:
             job = self._jobs.get(ident)
-            if job is None or job.state == "failed":
+            if job is None or (job.state == "failed" and not keep):
                 if len(self._waiting) >= MAX_WAITING:
                     raise TooMany
                 job = Job(ident, question, work, time.monotonic())
@@ -91,6 +96,7 @@ class WhatifJobs:
                     self._thread = threading.Thread(target=self._run, name="vramscope-sweeps", daemon=True)
                     self._thread.start()
                 self._changed.notify()
+            job.is_kept |= keep
             self._touch(job)
         return job
 
@@ -139,7 +145,11 @@ class WhatifJobs:
             del self._jobs[ident]
 
     def _wanted(self, job: Job) -> bool:
-        asked = job.awaited > 0 or time.monotonic() - job.asked_at < self._abandoned_seconds
+        asked = (
+            (job.is_kept and job.state == "running")
+            or job.awaited > 0
+            or time.monotonic() - job.asked_at < self._abandoned_seconds
+        )
         return asked and not self._closing
 
     def _run(self) -> None:

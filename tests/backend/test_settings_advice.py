@@ -91,7 +91,7 @@ def test_a_sweep_that_has_not_ended_is_awaited(server: RunningServer, monkeypatc
     monkeypatch.setattr("vramscope_server.analysis.whatif.sweep.sweep", late)
     ident = send(server, pack(RECORDINGS["a card of an unknown size"][0]))
     path = f"/recordings/{ident}/anatomy"
-    first = server.get(f"{path}?wait_seconds=0")
+    first = server.get(path, wait_seconds=0)
     go.set()
     assert first["pending"] and first["categories"]
     assert "fragmentation" not in {one["rule"] for one in first["advice"]}
@@ -112,3 +112,33 @@ def test_no_change_is_not_called_known_before_the_sweep_has_ended(
     assert first["pending"] and "still being replayed" in first["reason"]
     second = server.get(path)
     assert not second["pending"] and second["page"] == "/fragmentation"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_sweep_is_made_once_however_rarely_it_is_asked_for(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A command waits for a while and ends. If its sweep was given up then, the next command had to begin again."""
+    import threading
+
+    jobs, go = server.services.whatif_jobs, threading.Event()
+    begun = []
+
+    def late(*arguments: Any, progress: Any, **named: Any) -> Sweep:
+        begun.append(arguments)
+        assert go.wait(60)
+        progress(1, 2)  # given up here, if nobody is thought to want it
+        if fails:
+            raise ValueError
+        return sweep(*arguments, progress=progress, **named)
+
+    monkeypatch.setattr("vramscope_server.analysis.whatif.sweep.sweep", late)
+    path = f"/recordings/{send(server, pack(RECORDINGS['a card of an unknown size'][0]))}/anatomy"
+    assert server.get(path, wait_seconds=0.5)["pending"]
+    job = list(jobs._jobs.values())[-1]
+    monkeypatch.setattr(jobs, "_abandoned_seconds", 0.0)
+    go.set()
+    assert job.finished.wait(60)
+    answer = server.get(path)
+    assert not answer["pending"] and len(begun) == 1
+    assert ("fragmentation" in {one["rule"] for one in answer["advice"]}) is not fails

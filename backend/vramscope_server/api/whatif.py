@@ -101,7 +101,7 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
     return answer(_job(request, found, recording))
 
 
-def _ask(services: Services, task: WhatifTask) -> Job:
+def _ask(services: Services, task: WhatifTask, *, keep: bool = False) -> Job:
     def work(progress: Progress) -> Any:
         from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
@@ -109,7 +109,7 @@ def _ask(services: Services, task: WhatifTask) -> Job:
         return sweep(trace, task.confs or DEFAULT_SWEEP, device_bytes=task.device_bytes, progress=progress)
 
     try:
-        return services.whatif_jobs.ask([task.recording, task.confs, task.device_bytes], work)
+        return services.whatif_jobs.ask([task.recording, task.confs, task.device_bytes], work, keep=keep)
     except TooMany:
         raise Busy("Too many what-ifs are waiting. Try again in a few seconds.", headers=_RETRY) from None
 
@@ -197,7 +197,7 @@ def recorded_sweep(
     if opened.trace.backend != "native" or not len(opened.trace.events):
         return None, False
     try:
-        job = _ask(services, WhatifTask(stored.id, None, None))
+        job = _ask(services, WhatifTask(stored.id, None, None), keep=True)
     except Busy:
         return None, True
     settled = services.whatif_jobs.wait(job, wait_seconds)
