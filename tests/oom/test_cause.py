@@ -431,6 +431,12 @@ def test_the_length_that_fits_is_reported() -> None:
     assert 256 < fits < 4096 and need.fits(1500 * MIB, fits / 4096)
 
 
+@pytest.mark.parametrize("before", [(), (64,), (64, 8, 8)])
+def test_an_input_of_another_rank_has_no_length_that_fits(before: tuple[int, ...]) -> None:
+    died = replace(KNOWN, input_shape=(64, 512), input_shape_before=before)
+    assert not any(one.what.startswith("inputs of a length") for one in found(died))
+
+
 @pytest.mark.parametrize("kind", ["tensor-growth", "overlap-unfreed"])
 def test_freeing_a_growing_tensor_is_enough(kind: str) -> None:
     """Memory of the last step was not there in the first one, so that step proves nothing."""

@@ -91,7 +91,7 @@ def _shorter(context: RemedyContext) -> Iterator[Remedy]:
     facts, estimate = context.facts, context.estimate
     now, before = facts.input_shape, facts.input_shape_before
     share = estimate.largest_share(context.available_bytes)
-    if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
+    if not 2 <= len(now) == len(before) or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
         return
     # Memory grows at least in proportion to the length, so a shorter input saves at least its share.
     fits = int((share or 0.0) * now[1])
