@@ -292,6 +292,24 @@ def test_a_leaking_run_names_the_change_most_worth_trying(page: Any, server: Any
     page.wait_for_url("**/leaks")
 
 
+def test_a_change_that_is_pending_is_asked_for_again(page: Any, server: Any) -> None:
+    asked: list[str] = []
+
+    def answered(route: Any) -> None:
+        asked.append(route.request.url)
+        change = route.fetch().json()
+        if len(asked) == 1:
+            change |= {"what": None, "reason": "The recording is still being replayed.", "pending": True}
+        route.fulfill(json=change)
+
+    page.route("**/next-change", answered)
+    page.goto(f"{server.url}/runs/{sender.LEAKY.run}")
+    change = page.locator(".next-change")
+    eventually(lambda: "still being replayed" in change.inner_text())
+    eventually(lambda: "Most worth trying: fix the leak of" in change.inner_text())
+    assert len(asked) == 2
+
+
 def test_on_a_narrow_screen_the_buttons_of_the_head_are_in_a_menu(page: Any, server: Any) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
