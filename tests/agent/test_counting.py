@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
+from vramscope.memory import optimizer_states, tensor_bytes
 from vramscope.memory.tensor_bytes import count, counts_of, gradient_bytes
 from vramscope.oom import owned_memory
 from vramscope.oom_diagnosis.facts import Facts
@@ -155,3 +158,23 @@ def test_counting_owners_copies_no_copy_on_write_storage() -> None:
     model.register_buffer("shared", shared)
     owned_memory.count([], [model], CPU, loading=False)
     assert torch._C._is_cow_tensor(shared)
+
+
+def test_numbers_in_containers_are_not_visited_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer may keep the losses of all steps."""
+    visited: list[Any] = []
+    search = optimizer_states.tensors_in
+
+    def counted(state: Any, depth: int = optimizer_states.DEPTH) -> Iterator[torch.Tensor]:
+        visited.append(state)
+        return search(state, depth)
+
+    monkeypatch.setattr(optimizer_states, "tensors_in", counted)
+    monkeypatch.setattr(tensor_bytes, "tensors_in", counted)
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.state[model.weight] = {"losses": [0.5] * 100, "last": [torch.zeros(64, 64)]}
+    assert count([optimizer], [model], CPU).optimizer == 64 * 64 * 4
+    assert len(visited) == 3
+    assert counts_of([optimizer]).states == 1 + 101
+    assert len(visited) == 3

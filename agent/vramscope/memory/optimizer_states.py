@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SEQUENCES: Final = (list, tuple, deque)
 CONTAINERS: Final = (dict, *SEQUENCES)
+NUMBERS: Final = (int, float)
 DEPTH: Final = 3
 """Levels of containers that are opened."""
 
@@ -29,13 +30,19 @@ def tensors_in(state: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
             yield from tensors_in(inner, depth - 1)
     elif depth and type(state) in SEQUENCES:
         for inner in list(state):
-            yield from tensors_in(inner, depth - 1)
+            if not isinstance(inner, NUMBERS):  # a history of losses is long
+                yield from tensors_in(inner, depth - 1)
 
 
 def contained(optimizer: torch.optim.Optimizer) -> int:
-    """Return the number of tensors in containers. About 0.3 µs if the first parameter's states show that there are none."""
+    """Return the number of elements of containers, not of those within others. It changes with the number of tensors there.
+
+    About 0.3 µs if the first parameter's states show that there are none, else 0.5 µs a parameter.
+    """
     states = optimizer.state
     first: Any = next(iter(states.values()), None)
     if not isinstance(first, dict) or not any(isinstance(one, CONTAINERS) for one in dict.values(first)):
         return 0
-    return sum(sum(1 for _ in tensors_in(one)) for one in list(states.values()))
+    entries = [one for one in list(states.values()) if isinstance(one, dict)]
+    values = [one for entry in entries for one in list(dict.values(entry))]
+    return sum(len(one) for one in values if type(one) in (dict, *SEQUENCES))
