@@ -178,3 +178,28 @@ def test_numbers_in_containers_are_not_visited_one_by_one(monkeypatch: pytest.Mo
     assert len(visited) == 3
     assert counts_of([optimizer]).states == 1 + 101
     assert len(visited) == 3
+
+
+class Shell(torch.Tensor):
+    """A class without memory of its own, as programs write them to change what operations do."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def test_a_tensor_without_memory_of_its_own_does_not_hide_other_owners() -> None:
+    """Its storage has no address, and PyTorch raises where it is asked for one."""
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.state[model.weight] = {"shell": torch.Tensor._make_wrapper_subclass(Shell, (64, 64))}
+    counted = owned_memory.count([optimizer], [model], CPU, loading=False)
+    assert counted.owned_bytes["parameters"] == 64 * 64 * 4
+    assert counted.addresses == {model.weight.data_ptr()}
+
+
+def test_lazy_parameters_do_not_hide_other_owners() -> None:
+    model = nn.ModuleList([nn.Linear(64, 64, bias=False), nn.LazyLinear(7), nn.LazyBatchNorm1d()])
+    live = owned_memory.LiveObjects([model], [], [model.state_dict()], [])
+    counted = owned_memory.count([], [model], CPU, loading=False, live=live)
+    assert counted.owned_bytes["parameters"] == 64 * 64 * 4

@@ -123,7 +123,10 @@ def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]])
         # A tensor with a graph is a result, such as fast weights.
         tensors = [value for _, value in pairs if issubclass(type(value), torch.Tensor) and value.is_leaf]
         alike = sum(
-            own is not None and issubclass(type(value), torch.Tensor) and value.shape == own.shape
+            own is not None
+            and issubclass(type(value), torch.Tensor)
+            and not torch.nn.parameter.is_lazy(value)
+            and value.shape == own.shape
             for own, value in pairs
         )
         if alike >= FEWEST_NAMES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
 from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered
+from vramscope.process.torch_functions import plainly
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class OwnedMemory(NamedTuple):
     """Number of weights and buffers of the models that train, by their elements, as of weight_sized.numbers_of."""
 
 
+@plainly
 def count(
     optimizers: Iterable[Any],
     roots: Iterable[torch.nn.Module],
@@ -114,7 +117,7 @@ def count(
             if id(tensor) not in temporary:
                 owners.add(tensor, type(model).__name__, OTHER_MODELS)
     if live is not None:
-        weights = {name: one for root in roots for name, one in root.named_parameters()}
+        weights = {name: one for root in roots for name, one in root.named_parameters() if not _is_lazy(one)}
         before = owners.counted()
         for tensor in copies_by_name(weights, live.dicts):
             owners.add(tensor, COPIES, OTHER_MODELS)
@@ -248,9 +251,14 @@ def _kept_models(roots: Iterable[torch.nn.Module], others: Iterable[torch.nn.Mod
 
 
 def _shapes(model: torch.nn.Module) -> tuple[torch.Size, ...]:
+    return tuple(one.shape for one in model.parameters() if not _is_lazy(one))
+
+
+def _is_lazy(parameter: torch.Tensor) -> bool:
+    """True before the first forward pass of a lazy module: it has no shape."""
     import torch
 
-    return tuple(one.shape for one in model.parameters() if not torch.nn.parameter.is_lazy(one))
+    return bool(torch.nn.parameter.is_lazy(parameter))
 
 
 def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
