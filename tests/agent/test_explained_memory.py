@@ -105,6 +105,16 @@ def test_attach_finds_a_model_that_no_variable_leads_to(hidden, monkeypatch) -> 
     assert {student, student.teachers[0]} <= found and visits == 1
 
 
+def test_of_a_result_in_the_place_of_a_parameter_no_gradient_is_read(recwarn) -> None:
+    """PyTorch would warn."""
+    model = nn.Linear(4, 4)
+    result = model.weight * 2
+    del model.weight
+    model._parameters["weight"] = result
+    assert len(list(tensors_of([model], []))) == 2
+    assert not recwarn.list
+
+
 def test_without_unexplained_memory_no_object_is_visited(hidden, monkeypatch) -> None:
     visits = Visits(monkeypatch)
     model = nn.Linear(16, 16).cuda()

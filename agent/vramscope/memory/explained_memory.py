@@ -48,7 +48,8 @@ def tensors_of(
     for model in list(models):
         for parameter in model.parameters():
             yield parameter
-            if parameter.grad is not None:
+            # functional_call puts results into a module for a moment, and PyTorch warns when their gradient is read
+            if parameter.is_leaf and parameter.grad is not None:
                 yield parameter.grad
         yield from model.buffers()
     for optimizer in list(optimizers):
