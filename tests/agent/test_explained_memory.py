@@ -105,6 +105,13 @@ def test_attach_finds_a_model_that_no_variable_leads_to(hidden, monkeypatch) -> 
     assert {student, student.teachers[0]} <= found and visits == 1
 
 
+def test_a_layer_that_a_loop_left_in_a_variable_is_no_model_of_its_own(hidden, monkeypatch) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(16, 16)))).cuda()
+    layer = model[0][0][0]
+    found, visits = roots_at_attach(monkeypatch)
+    assert model in found and layer not in found and visits == 0
+
+
 def test_of_a_result_in_the_place_of_a_parameter_no_gradient_is_read(recwarn) -> None:
     """PyTorch would warn."""
     model = nn.Linear(4, 4)

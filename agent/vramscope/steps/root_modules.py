@@ -263,6 +263,18 @@ def _is_made(module: torch.nn.Module) -> bool:
     return "_parameters" in module.__dict__ or isinstance(module, jit.ScriptModule)
 
 
+def _inside(modules: list[torch.nn.Module]) -> set[int]:
+    """Return the ids of all modules in these, at any depth: a variable may lead to a layer and to the model around it alone."""
+    inner = set[int]()
+    waiting = list(modules)
+    while waiting:
+        for child in waiting.pop().__dict__.get("_modules", {}).values():
+            if child is not None and id(child) not in inner:
+                inner.add(id(child))
+                waiting.append(child)
+    return inner
+
+
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:
     """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS; of all that live, or of these.
 
@@ -273,7 +285,7 @@ def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torc
     if modules is None:
         modules = living(torch.nn.Module)
     modules = [module for module in modules if _is_made(module)]
-    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
+    inner = _inside(modules)
     sized = []
     with torch._C.DisableTorchFunction():  # no code of the user's tensor classes and modes
         for module in modules:
