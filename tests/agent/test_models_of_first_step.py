@@ -10,6 +10,7 @@ from torch import nn
 
 from vramscope.integrations import plain
 from vramscope.memory.variable_contents import NOTHING
+from vramscope.process.inference_calls import CALLS
 from vramscope.steps import root_modules
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -53,3 +54,18 @@ def test_a_part_of_the_trained_model_in_a_variable_does_not_stand_for_it(sweeps:
     given, model = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     hooks = hooks_after_a_backward(given, model, [model[0]])
     assert model in hooks.roots and sweeps == [nn.Module]
+
+
+def test_a_model_is_found_that_is_made_after_another_was_only_called() -> None:
+    """As of a network whose features are computed first, with gradients that nobody needs."""
+    hooks = LoopHooks(StepClock())
+    hooks.install()
+    try:
+        plain.connect(None, hooks)
+        features = nn.Linear(4, 4)
+        inputs = [features(torch.ones(2, 4)).detach() for _ in range(CALLS)]
+        head = nn.Linear(4, 2)
+        head(inputs[0]).sum().backward()
+        assert {features, head} <= set(hooks.roots)
+    finally:
+        hooks.remove()

@@ -56,6 +56,8 @@ class RootHooks:
         self._end_count: Callable[[], None] = lambda: None
         """Ends the counting of calls of models that are not known."""
         self._others = 0
+        self._are_of_calls = False
+        """Models were found by their calls, before any training."""
 
     def install(self) -> None:
         """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
@@ -77,7 +79,7 @@ class RootHooks:
 
         hooks.patches.watch(torch.nn.Module, "train", before=shown, pausable=False)
         hooks.when_removed(self.end_search)
-        self._end_count = count_calls(self.find, self._is_unknown)
+        self._end_count = count_calls(self._find_called, self._is_unknown)
         hooks.when_removed(lambda: self._end_count())
 
     def add(self, module: torch.nn.Module) -> None:
@@ -97,6 +99,11 @@ class RootHooks:
         """Listen to the outermost modules that have parameters. A sweep over all objects: some 50 ms, once or twice a run."""
         for module in outermost_modules():
             self._hook(module)
+
+    def _find_called(self) -> None:
+        """Models are called, and nothing trains. The one that trains later may not exist yet."""
+        self._are_of_calls = True
+        self.find()
 
     def _all_in_variables(self) -> list[torch.nn.Module]:
         """Return the models that variables lead to, if they and the tensors beside them are all that is on a GPU. Some ms."""
@@ -131,7 +138,7 @@ class RootHooks:
         self._end_count()
         if hooks.is_in_first_step and not self._found_once:
             self._found_once = True
-            if hooks.saw_training_forward:
+            if hooks.saw_training_forward and not self._are_of_calls:
                 return
             leaves = _leaves_below(losses) if self._are_given else None
             if leaves:
