@@ -112,6 +112,14 @@ def test_a_layer_that_a_loop_left_in_a_variable_is_no_model_of_its_own(hidden, m
     assert model in found and layer not in found and visits == 0
 
 
+def test_attach_finds_a_model_that_is_still_on_the_host(hidden, monkeypatch) -> None:
+    """Such models take no memory on the GPU, and may be moved later."""
+    known = nn.Linear(16, 16)
+    known.others = [nn.Linear(16, 16)]
+    found, visits = roots_at_attach(monkeypatch)
+    assert {known, known.others[0]} <= found and visits == 1
+
+
 def test_of_a_result_in_the_place_of_a_parameter_no_gradient_is_read(recwarn) -> None:
     """PyTorch would warn."""
     model = nn.Linear(4, 4)

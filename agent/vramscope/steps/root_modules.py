@@ -90,7 +90,7 @@ class RootHooks:
     def find_at_attach(self) -> None:
         """Listen to the outermost modules that exist.
 
-        All objects are visited only if variables do not lead to all that is on a GPU.
+        All objects are visited unless the models that variables lead to are all that is on a GPU.
         """
         for module in self._all_in_variables() or outermost_modules():
             self._hook(module)
@@ -115,6 +115,8 @@ class RootHooks:
                 contents = self._hooks.in_variables()
                 models = outermost_modules(self._with_roots(contents.models))
                 loose = [one for one in contents.tensors if type(one) is not torch.nn.Parameter]
+                if any(one.is_cpu for model in models for one in model.parameters()):
+                    return []  # the models are still to be moved, and so may others be
                 if is_explained(lambda: tensors_of(models, contents.optimizers), lambda: loose):
                     return models
         return []
