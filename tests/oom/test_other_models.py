@@ -211,6 +211,17 @@ def test_a_model_within_an_object_is_known_while_it_is_copied() -> None:
     assert copying == model_copy.ModelCopy("Sequential", 32 * KIB, 16 * KIB) and made == 0
 
 
+def test_sparse_buffers_do_not_hide_a_copy_of_a_model() -> None:
+    """PyTorch raises where their size is asked for."""
+    trains, _ = trained()
+    probe = Probe(set())
+    trains[0].probe = probe
+    trains[1].register_buffer("neighbours", torch.eye(64).to_sparse())
+    copy.deepcopy(trains)
+    copying, _ = probe.found[0]
+    assert copying is not None and copying.name == "Sequential"
+
+
 def test_a_dict_without_weights_is_no_copy_of_them() -> None:
     trains, _ = trained()
     probe = Probe({key for one in trains.parameters() for key, _ in storages(one, series.CPU)})

@@ -59,6 +59,8 @@ def copy_in_progress(
 def _copy_of(
     source: Any, done: dict[int, Any], device: int, owned: Collection[int]
 ) -> tuple[ModelCopy, list[torch.Tensor]] | None:
+    import torch
+
     sizes: dict[int, int] = {}
     waiting, made = 0, []
     for tensor in _tensors_of(source):
@@ -67,7 +69,7 @@ def _copy_of(
         if id(tensor) in done:
             made.append(done[id(tensor)])
         elif parts:
-            waiting += tensor.nbytes
+            waiting += tensor.nbytes if tensor.layout is torch.strided else sum(parts.values())
     is_model = _is_model(source)
     if not waiting or not (is_model or any(key in owned for key in sizes)):
         return None
@@ -79,7 +81,7 @@ def _copy_of(
 def _is_model(source: Any) -> bool:
     import torch
 
-    return isinstance(source, torch.nn.Module)
+    return issubclass(type(source), torch.nn.Module)  # isinstance runs the code of a proxy's class
 
 
 def _name_of(source: Any) -> str:
@@ -103,7 +105,7 @@ def _in_containers(source: Any, depth: int) -> Iterator[Any]:
     import torch
 
     for value in list(source.values()) if type(source) in DICTS else list(source):
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             yield value
         elif depth and (type(value) in DICTS or type(value) in (list, tuple)):
             yield from _in_containers(value, depth - 1)

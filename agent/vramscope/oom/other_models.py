@@ -66,7 +66,8 @@ def optimizers_of(parameters: Iterable[Any], optimizers: Iterable[Any]) -> list[
     known, shapes = set(), set()
     for one in parameters:
         known.add(id(one))
-        shapes.add(tuple(one.shape))
+        if not is_lazy(one):
+            shapes.add(tuple(one.shape))
     return [
         optimizer
         for optimizer in optimizers
@@ -99,6 +100,13 @@ def about_to_begin(optimizers: Iterable[Any], known: Iterable[Any], device: int)
     ]
 
 
+def is_lazy(parameter: Any) -> bool:
+    """Whether it is a parameter of a lazy module before its first forward pass. It has no shape."""
+    import torch
+
+    return bool(torch.nn.parameter.is_lazy(parameter))
+
+
 def is_shard(parameter: Any) -> bool:
     """Whether it is a DTensor: this rank's part of a parameter, with the shape of the whole."""
     return type(parameter).__name__ == "DTensor"
@@ -125,7 +133,7 @@ def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]])
         alike = sum(
             own is not None
             and issubclass(type(value), torch.Tensor)
-            and not torch.nn.parameter.is_lazy(value)
+            and not is_lazy(value)
             and value.shape == own.shape
             for own, value in pairs
         )

@@ -13,7 +13,7 @@ from vramscope.memory.tensor_bytes import address_of, storage_bytes, storages, u
 from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
-from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered
+from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered, is_lazy
 from vramscope.process.torch_functions import plainly
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
 
@@ -117,7 +117,7 @@ def count(
             if id(tensor) not in temporary:
                 owners.add(tensor, type(model).__name__, OTHER_MODELS)
     if live is not None:
-        weights = {name: one for root in roots for name, one in root.named_parameters() if not _is_lazy(one)}
+        weights = {name: one for root in roots for name, one in root.named_parameters() if not is_lazy(one)}
         before = owners.counted()
         for tensor in copies_by_name(weights, live.dicts):
             owners.add(tensor, COPIES, OTHER_MODELS)
@@ -251,14 +251,7 @@ def _kept_models(roots: Iterable[torch.nn.Module], others: Iterable[torch.nn.Mod
 
 
 def _shapes(model: torch.nn.Module) -> tuple[torch.Size, ...]:
-    return tuple(one.shape for one in model.parameters() if not _is_lazy(one))
-
-
-def _is_lazy(parameter: torch.Tensor) -> bool:
-    """True before the first forward pass of a lazy module: it has no shape."""
-    import torch
-
-    return bool(torch.nn.parameter.is_lazy(parameter))
+    return tuple(one.shape for one in model.parameters() if not is_lazy(one))
 
 
 def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:

@@ -31,7 +31,7 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         if storage.device.type == "cuda":
             return storage.data_ptr(), block_bytes(size)
         return storage._cdata, size
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):  # the last of a lazy parameter
         return _of_sparse(tensor)
 
 
