@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from vramscope.leaks.scan import storages
 from vramscope.memory import optimizer_states, tensor_bytes
 from vramscope.memory.tensor_bytes import count, counts_of, gradient_bytes
-from vramscope.oom import owned_memory
+from vramscope.oom import other_models, owned_memory
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.series import CPU
 
@@ -200,6 +201,26 @@ def test_a_tensor_without_memory_of_its_own_does_not_hide_other_owners() -> None
 
 def test_lazy_parameters_do_not_hide_other_owners() -> None:
     model = nn.ModuleList([nn.Linear(64, 64, bias=False), nn.LazyLinear(7), nn.LazyBatchNorm1d()])
-    live = owned_memory.LiveObjects([model], [], [model.state_dict()], [])
-    counted = owned_memory.count([], [model], CPU, loading=False, live=live)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    live = owned_memory.LiveObjects([model], [optimizer], [model.state_dict()], [])
+    assert other_models.optimizers_of(model.parameters(), live.optimizers) == [optimizer]
+    assert other_models.about_to_begin(live.optimizers, [], CPU) == [optimizer]
+    assert storages.storage_of(model[1].weight) is None
+    counted = owned_memory.count([optimizer], [model], CPU, loading=False, live=live)
     assert counted.owned_bytes["parameters"] == 64 * 64 * 4
+
+
+class Proxy:
+    """Pretends to be of another class, and looks for it when it is asked."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        raise ConnectionError
+
+
+def test_the_class_of_a_proxy_in_a_state_is_not_asked_for() -> None:
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.state[model.weight] = {"logger": Proxy(), "last": [torch.zeros(64, 64), Proxy()]}
+    assert counts_of([optimizer]).states == 1 + 2
+    assert count([optimizer], [model], CPU).optimizer == 64 * 64 * 4

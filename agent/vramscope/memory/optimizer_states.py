@@ -23,14 +23,15 @@ def tensors_in(state: Any, depth: int = DEPTH) -> Iterator[torch.Tensor]:
     """Yield the tensors of one state, or of the dict of all states of a parameter. No code of the user's classes runs."""
     import torch
 
-    if isinstance(state, torch.Tensor):
+    kind = type(state)  # isinstance runs the code of a proxy's class
+    if issubclass(kind, torch.Tensor):
         yield state
-    elif depth and isinstance(state, dict):
+    elif depth and issubclass(kind, dict):
         for inner in list(dict.values(state)):
             yield from tensors_in(inner, depth - 1)
-    elif depth and type(state) in SEQUENCES:
+    elif depth and kind in SEQUENCES:
         for inner in list(state):
-            if not isinstance(inner, NUMBERS):  # a history of losses is long
+            if type(inner) not in NUMBERS:  # a history of losses is long
                 yield from tensors_in(inner, depth - 1)
 
 
@@ -41,7 +42,7 @@ def contained(optimizer: torch.optim.Optimizer) -> int:
     """
     states = optimizer.state
     first: Any = next(iter(states.values()), None)
-    if not isinstance(first, dict) or not any(isinstance(one, CONTAINERS) for one in dict.values(first)):
+    if not isinstance(first, dict) or not any(issubclass(type(one), CONTAINERS) for one in dict.values(first)):
         return 0
     entries = [one for one in list(states.values()) if isinstance(one, dict)]
     values = [one for entry in entries for one in list(dict.values(entry))]

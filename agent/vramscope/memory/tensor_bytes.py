@@ -92,7 +92,7 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
     for optimizer in list(optimizers):
         for entry in list(optimizer.state.values()):
             for value in list(entry.values()) if isinstance(entry, dict) else ():
-                if isinstance(value, CONTAINERS):
+                if issubclass(type(value), CONTAINERS):
                     state += sum(map(fresh, tensors_in(value)))
                 else:
                     state += fresh(value)
@@ -189,7 +189,7 @@ def untyped_storages(tensor: Any, device: int) -> Iterator[tuple[torch.Tensor, t
     Wrappers are opened: DTensor, quantised states, torch.func's."""
     import torch
 
-    if not isinstance(tensor, torch.Tensor):
+    if not issubclass(type(tensor), torch.Tensor):  # isinstance runs the code of a proxy's class
         return
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
@@ -209,7 +209,7 @@ def untyped_storages(tensor: Any, device: int) -> Iterator[tuple[torch.Tensor, t
         return
     try:
         storage = tensor.untyped_storage()
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # the last of a lazy parameter
         inner = unwrapped(tensor)
         if inner is not tensor:  # otherwise the class has no memory of its own
             yield from untyped_storages(inner, device)
