@@ -153,3 +153,16 @@ def test_nor_when_the_session_ends() -> None:
     with watched():
         assert module_calls.listens_to_all
     assert not module_calls.listens_to_all
+
+
+class Tuned(nn.Sequential):
+    """Its parameters are a list of those that are trained."""
+
+    def parameters(self, recurse: bool = True) -> list[nn.Parameter]:  # type: ignore[override]
+        return [one for one in super().parameters(recurse) if one.requires_grad]
+
+
+def test_the_parameters_of_a_model_may_be_a_list() -> None:
+    with watched() as scans:
+        assert kept_in_a_list(Tuned(nn.Linear(8, 8), nn.Linear(8, 256)).eval())
+    assert [leak.name for leak in scans[-1].filling] == ["kept"]

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from typing import Any, Final
 
 from vramscope.memory.pytorch_snapshot import SnapshotSegment
+from vramscope.process.first_parameter import first_parameter
 from vramscope.protocol.series import CPU
 
 OWNER: Final = "bucket of gradients"
@@ -34,7 +35,7 @@ def held_bytes(modules: Iterable[Any], device: int) -> int:
     total = 0
     for module in modules:
         data = [] if getattr(module, "gradient_as_bucket_view", False) else _sizes_from_logging(module)
-        first = next(module.parameters(), None) if data else None
+        first = first_parameter(module) if data else None
         if first is not None and (first.device.index if first.is_cuda else CPU) == device:
             total += sum(data[-1])
     return total

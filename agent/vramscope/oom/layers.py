@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vramscope.leaks.scan import storages
+from vramscope.process.first_parameter import first_parameter
 
 if TYPE_CHECKING:
     import torch
@@ -94,14 +95,14 @@ def blocks_of(root: torch.nn.Module, name: str, layers: Iterable[Layer]) -> Bloc
     for part in name.split(".") if name else ():
         child = parent.get_submodule(part)
         siblings = list(parent.children())
-        before = [one for one in siblings[: siblings.index(child) + 1] if next(one.parameters(), None) is not None]
+        before = [one for one in siblings[: siblings.index(child) + 1] if first_parameter(one) is not None]
         block = before[-1] if before else child
         shape = _shape(block)
         alike = [
             one for one in siblings if _shape(one) == shape and any(id(leaf) in keeping for leaf in leaves_of(one))
         ]
         if len(alike) > 1:
-            plain = [one for one in siblings if next(one.parameters(), None) is None]
+            plain = [one for one in siblings if first_parameter(one) is None]
             return Blocks(_leaves_in([*alike, *plain]), _leaves_in(one for one in alike if one is not block))
         parent = child
     return Blocks(set(), set())

@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.first_parameter import first_parameter
 from vramscope.process.module_calls import CallListener, module_calls
 
 CALLS: Final = 16
@@ -64,7 +65,7 @@ def count_calls(reached: Callable[[], None], counts: Callable[[Any], bool]) -> C
 
 def has_weights(module: Any) -> bool:
     """True for a module with parameters whose call is not captured in a CUDA graph."""
-    return next(module.parameters(), None) is not None and not _is_captured()
+    return first_parameter(module) is not None and not _is_captured()
 
 
 def _is_captured() -> bool:
@@ -75,5 +76,5 @@ def _is_captured() -> bool:
 
 
 def _is_on_gpu(module: Any) -> bool:
-    weight = next(module.parameters(), None)
+    weight = first_parameter(module)
     return weight is not None and weight.device.type == "cuda"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.first_parameter import first_parameter
 from vramscope.process.module_calls import CallListener, module_calls
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class FirstForward:
         torch = self._torch
         if not torch.is_grad_enabled() or not torch.cuda.is_initialized() or not self._clock.is_training_thread():
             return
-        if next(module.parameters(), None) is None:
+        if first_parameter(module) is None:
             return
         self.end()
         self._module = weakref.ref(module)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.memory.explained_memory import is_explained, tensors_of
+from vramscope.process.first_parameter import first_parameter
 from vramscope.process.inference_calls import count_calls, has_weights
 from vramscope.process.live_objects import living
 from vramscope.process.module_calls import CallListener, module_calls
@@ -74,7 +75,7 @@ class RootHooks:
                 return
             if len(hooks.roots) < MOST_ROOTS and hooks.clock.is_training_thread():
                 inner = {id(child) for root in list(hooks.roots) for child in root.modules()}
-                if id(module) not in inner and next(module.parameters(), None) is not None:
+                if id(module) not in inner and first_parameter(module) is not None:
                     self._hook(module)
 
         hooks.patches.watch(torch.nn.Module, "train", before=shown, pausable=False)
