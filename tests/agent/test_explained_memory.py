@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import warm
 
 from vramscope.integrations import plain
+from vramscope.leaks.scan.storages import storage_of
 from vramscope.memory.explained_memory import is_explained, tensors_of
 from vramscope.oom.weight_copies import in_variables
 from vramscope.recording import untracked_models
@@ -319,3 +320,14 @@ def test_a_later_recording_visits_no_object_where_all_memory_is_explained(has_si
     done = warm.run(begin + textwrap.dedent(program))
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"sweeps": 2, "visits": 0}
+
+
+def test_reading_addresses_copies_no_copy_on_write_storage(hidden) -> None:
+    """A storage's ``data_ptr()`` would copy it: the program's memory would grow."""
+    weights = torch.ones(1 << 20, device="cuda")
+    shared = torch._lazy_clone(weights)
+    before = torch.cuda.memory_allocated()
+    assert is_explained(lambda: [weights, shared])
+    assert storage_of(shared) == storage_of(weights)
+    assert torch._C._is_cow_tensor(shared)
+    assert torch.cuda.memory_allocated() == before

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vramscope.memory.cublas_workspaces import CublasWorkspaces
 from vramscope.memory.optimizer_states import tensors_in
 from vramscope.memory.peak_counters import share_peak_counters
-from vramscope.memory.tensor_bytes import unwrapped
+from vramscope.memory.tensor_bytes import address_of, unwrapped
 
 if TYPE_CHECKING:
     import torch
@@ -79,4 +79,5 @@ def _storage_on_gpu(tensor: torch.Tensor) -> tuple[int, int] | None:
     except RuntimeError:  # a wrapper of torch.func, or a class without memory of its own
         inner = unwrapped(tensor)
         return None if inner is tensor else _storage_on_gpu(inner)
-    return storage.data_ptr(), storage.nbytes()
+    address, size = address_of(tensor), storage.nbytes()
+    return (address, size) if address or not size else None

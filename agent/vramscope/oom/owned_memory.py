@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -168,7 +167,8 @@ class _Owners:
         for plain, storage in untyped_storages(tensor, self._device):
             if storage._cdata not in self._counted:
                 self._counted.add(storage._cdata)
-                self.addresses.add(address_of(plain))
+                if address := address_of(plain):
+                    self.addresses.add(address)
                 size += storage_bytes(storage, self._device)
         if size:
             row = self._rows[module, category]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory.peak_counters import block_bytes
+from vramscope.memory.tensor_bytes import address_of
 from vramscope.process import type_info
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         if not size or storage.device.type == "meta":
             return None
         if storage.device.type == "cuda":
-            return storage.data_ptr(), block_bytes(size)
+            address = address_of(tensor)
+            return (address, block_bytes(size)) if address else _of_sparse(tensor)
         return storage._cdata, size
     except (RuntimeError, NotImplementedError, TypeError, ValueError):  # the last of a lazy parameter
         return _of_sparse(tensor)
