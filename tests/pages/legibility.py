@@ -92,7 +92,7 @@ def assert_legible(page: Any) -> None:
         eventually(
             lambda w=width: page.evaluate("document.documentElement.scrollWidth") <= w, what=f"it fits {width} pixels"
         )
-        # A table chooses its columns anew when it hears of the new width.
+        # A moment after the width changes, a table chooses its columns again.
         eventually(lambda: page.evaluate(OVERLAPS) == [], what=f"no text on another: {page.evaluate(OVERLAPS)}")
         eventually(
             lambda: page.evaluate(TITLES) == [], what=f"titles of axes that do not overlap: {page.evaluate(TITLES)}"
