@@ -1,6 +1,6 @@
 """Make the project's ``.venv`` from nothing, and skip what is already done.
 
-    python3 .ci/environment.py demo|test [--gpu auto|machine|emulated|none]
+    [TORCH=2.13.0] python3 .ci/environment.py demo|test [--gpu auto|machine|emulated|none]
 
 Needs Python 3.10 or newer and, where no GPU is found, gcc on x86-64 Linux: then an emulated GPU is built under
 PyTorch's own CUDA build. ``demo`` installs vramscope and what serves it, ``test`` also what the tests need.
@@ -27,7 +27,7 @@ PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / ".vramscope"
 EMULATED_GPU = ROOT / "agent" / "vramscope_emulated_gpu"
 
-TORCH = "2.13.0"  # the emulated GPU is tested with this one; a machine with a GPU takes any that it has
+TORCH = os.environ.get("TORCH") or "2.15.0"  # for the emulated GPU; a machine with a GPU takes any that it has
 
 HEADLESS = "chromium-headless-shell"  # Debian's Chromium with no windows: the tests take a quarter less CPU with it
 
@@ -131,7 +131,7 @@ def install_emulated_gpu() -> None:
         run(PYTHON, "-m", "vramscope_emulated_gpu.install_into_python", environment=with_sources)
         run(PYTHON, "-c", 'import torch; torch.empty(1, device="cuda")')
 
-    once("torch", ["emulated", TORCH], f"torch {TORCH}, the CUDA build (527 MB)", install_torch_alone)
+    once("torch", ["emulated", TORCH], f"torch {TORCH}, the CUDA build (over 500 MB)", install_torch_alone)
     sources = sorted(p for p in EMULATED_GPU.rglob("*") if p.suffix in {".py", ".c", ".h"} and "test" not in p.name)
     once("emulated-gpu", [TORCH, *(p.read_text() for p in sources)], "the emulated GPU's libraries", build)
     print(
