@@ -46,4 +46,4 @@ def contained(optimizer: torch.optim.Optimizer) -> int:
         return 0
     entries = [one for one in list(states.values()) if isinstance(one, dict)]
     values = [one for entry in entries for one in list(dict.values(entry))]
-    return sum(len(one) for one in values if type(one) in (dict, *SEQUENCES))
+    return sum(len(one) for one in values if type(one) in CONTAINERS)

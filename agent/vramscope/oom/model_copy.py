@@ -10,6 +10,7 @@ import copy
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from vramscope.memory.optimizer_states import tensors_in
 from vramscope.memory.tensor_bytes import storages
 from vramscope.oom.other_models import DICTS, is_state_dict
 from vramscope.process.frames import locals_of
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     import torch
 
-DEPTH: Final = 4
-"""Containers within containers that are opened: ``{"optimizer": {"state": {0: {"exp_avg": ...}}}}``."""
+DEPTH: Final = 5
+"""Levels of containers that are opened, as in ``{"optimizer": {"state": {0: {"exp_avg": [...]}}}}``."""
 WEIGHTS: Final = "the model's weights"
 STATE: Final = "the optimizer's state"
 
@@ -97,15 +98,4 @@ def _tensors_of(source: Any) -> Iterator[Any]:
         yield from source.parameters()
         yield from source.buffers()
     elif type(source) in DICTS:
-        yield from _in_containers(source, DEPTH)
-
-
-def _in_containers(source: Any, depth: int) -> Iterator[Any]:
-    """Tensors in nested dicts and lists. Other containers may run the user's code."""
-    import torch
-
-    for value in list(source.values()) if type(source) in DICTS else list(source):
-        if issubclass(type(value), torch.Tensor):
-            yield value
-        elif depth and (type(value) in DICTS or type(value) in (list, tuple)):
-            yield from _in_containers(value, depth - 1)
+        yield from tensors_in(source, DEPTH)
