@@ -122,10 +122,10 @@ def test_a_sweep_is_made_once_however_rarely_it_is_asked_for(
     import threading
 
     jobs, go = server.services.whatif_jobs, threading.Event()
-    begun = []
+    started = []
 
     def late(*arguments: Any, progress: Any, **named: Any) -> Sweep:
-        begun.append(arguments)
+        started.append(arguments)
         assert go.wait(60)
         progress(1, 2)  # given up here, if nobody is thought to want it
         if fails:
@@ -140,5 +140,5 @@ def test_a_sweep_is_made_once_however_rarely_it_is_asked_for(
     go.set()
     assert job.finished.wait(60)
     answer = server.get(path)
-    assert not answer["pending"] and len(begun) == 1
+    assert not answer["pending"] and len(started) == 1
     assert ("fragmentation" in {one["rule"] for one in answer["advice"]}) is not fails

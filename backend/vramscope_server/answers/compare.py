@@ -62,8 +62,8 @@ class CompareRow(TypedDict):
     peak_reserved_bytes: int | None
     """Highest reserved memory."""
     lower_bounds: list[str]
-    """Peaks that may be higher: `peak_allocated_bytes` and `peak_reserved_bytes` where a rank has samples alone or other code
-    reset PyTorch's counters, `peak_device_bytes` wherever it is known."""
+    """Peaks that may be higher. `peak_allocated_bytes` and `peak_reserved_bytes`: a rank has samples alone, or other code reset
+    PyTorch's counters. `peak_device_bytes`: always where it is known."""
     saved_bounds: dict[str, str]
     """Savings that are not exact for this reason, by field: `at most`, `at least`, or `unknown`."""
     reserved_saved_fraction: float | None

@@ -21,7 +21,7 @@ class NextChange(TypedDict):
     saves_bytes: int | None
     """Bytes by which the peak falls, or that become free; null if unknown."""
     of: str | None
-    """Name of the peak that falls: `allocated`; null if the bytes are others, such as the size of the device that is needed."""
+    """Name of the peak that falls, `allocated`. Null if the bytes are others: the size of the device that is needed, say."""
     source: ChangeSource | None
     """Origin of the proposal; a finding is one about the script."""
     page: str | None
