@@ -431,4 +431,4 @@ FOUND_BESIDE = [
 """Wrong promises that were found while the faults of the others were mended: a remedy was called enough, and was not."""
 _BY_HASH = sorted(STRANGERS_DEATHS, key=lambda death: hashlib.sha256(death.name.encode()).digest())
 UNSEEN = frozenset(death.name for death in _BY_HASH[: len(_BY_HASH) // 2])
-"""Names of the deaths of which only the score was read."""
+"""Names of the deaths that were opened only after their score had been read."""

@@ -93,4 +93,4 @@ STRANGERS_TEXTS: Final = (
 )  # fmt: skip
 _BY_HASH = sorted(STRANGERS_TEXTS, key=lambda text: hashlib.sha256(text.name.encode()).digest())
 UNSEEN_STRANGERS: Final = frozenset(text.name for text in _BY_HASH[: len(_BY_HASH) // 2])
-"""Names of the texts of which only the score was read."""
+"""Names of the texts that were opened only after their score had been read."""
