@@ -122,8 +122,10 @@ def leaky_and_fixed(server: str, tmp_path_factory: pytest.TempPathFactory) -> No
     """Two runs of these names, beside each other: one that leaks to its end, and one without the leak, which dies at its end."""
     fixed = LEAKY.replace("{fix}", ".detach().mean().item()") + 'raise RuntimeError("the data ran out")\n'
     scripts = {"leaky": LEAKY.replace("{fix}", ""), "fixed": fixed}
+    # pytest's factory is not safe in threads: its first use empties the folder above.
+    folders = {name: tmp_path_factory.mktemp(name) for name in scripts}
     with ThreadPoolExecutor() as threads:
-        done = threads.map(lambda name: run(server, tmp_path_factory.mktemp(name), name, scripts[name]), scripts)
+        done = threads.map(lambda name: run(server, folders[name], name, scripts[name]), scripts)
         leaky, died = done
     assert leaky.returncode == 0, leaky.stderr
     assert died.returncode == 1 and "the data ran out" in died.stderr, died.stderr
