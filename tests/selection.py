@@ -96,7 +96,8 @@ def name_of(nodeid: str) -> str:
 
 def is_fast(item: pytest.Item) -> bool:
     """True for tests of the fast tier, among those that are collected for it."""
-    return not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
+    slow = name_of(item.nodeid) in seconds_of_slow_tests()
+    return not slow and not any(item.get_closest_marker(name) for name in FAST_LEAVES_OUT)
 
 
 def is_in_a_left_out_file(path: Path) -> bool:
