@@ -122,7 +122,10 @@ class Tokens:
         if len(self._failures) > 10_000:
             self._failures.clear()
         self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
-        raise Unauthorized("Unknown token.", headers={"WWW-Authenticate": "Bearer"})
+        raise Unauthorized(
+            "This server has no such token. It was revoked, or made for another server.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
 
     def listed(self) -> list[Token]:
         """All tokens, the oldest first."""

@@ -251,7 +251,7 @@ def test_a_token_is_made_and_revoked_beside_the_running_server(
     assert run_command(["token", "create", "me", "--role", "admin", *where]) == 0
     made = capsys.readouterr()
     headers = bearer(made.out.strip())
-    assert "shown only once" in made.err
+    assert "shown only once" in made.err and f"Stored in sqlite:///{guarded.services.settings.data_dir}/" in made.err
     time.sleep(0.2)
     assert guarded.http.get("/tokens", headers=headers).status_code == 200
     assert run_command(["token", "list", *where]) == 0

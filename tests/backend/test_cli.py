@@ -459,7 +459,10 @@ def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):
 def test_without_its_token_a_server_is_2_and_with_it_0(start_server, cli, monkeypatch):
     server = start_server(require_tokens=True)
     code, _, err = cli("ls", "--server", server.url)
-    assert code == 2 and "VRAMSCOPE_TOKEN" in err
+    assert code == 2 and f"The server at {server.url} asks for a token. (set VRAMSCOPE_TOKEN" in err
+    monkeypatch.setenv("VRAMSCOPE_TOKEN", "vrs_of_another_server")
+    code, _, err = cli("ls", "--server", server.url)
+    assert code == 2 and "This server has no such token." in err
     monkeypatch.setenv("VRAMSCOPE_TOKEN", server.services.first_token)
     code, out, _ = cli("ls", "--server", server.url)
     assert code == 0 and "No runs yet" in out
@@ -510,6 +513,8 @@ def test_version_and_the_agents_commands_need_no_extra(tmp_path: Path):
         return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
 
     assert run("--version").stdout == f"vramscope {__version__}\n"
+    module = [sys.executable, "-m", "vramscope", "--version"]
+    assert subprocess.check_output(module, text=True, timeout=60, cwd=tmp_path) == f"vramscope {__version__}\n"
     assert run("run", "--", sys.executable, "-c", "print(5)").stdout == "5\n"
     assert run("sync", "--help").returncode == 0
     for words in (["ls"], ["server"]):

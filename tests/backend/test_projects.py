@@ -24,6 +24,9 @@ from stored_runs import DEAD, LEAN, PLAIN, PROFILE, RANKS, RECORD, started
 
 import vramscope_server
 from vramscope.protocol import messages
+from vramscope.transport import batching
+from vramscope.transport.spool import Spool
+from vramscope.transport.sync import main as sync_main
 from vramscope_server.store.project_scope import ProjectScope
 from vramscope_server.store.token_rows import Role
 
@@ -459,3 +462,27 @@ def test_the_ack_of_a_bound_sender_asks_for_nothing_of_others(guarded: RunningSe
     agent = Agent(project=OWN)
     ack = messages.decode_ack(guarded.post(agent.body(), **bound).content)
     assert (ack.accepted, ack.requests) == (1, [])
+
+
+def test_a_session_of_another_project_keeps_no_other_from_being_sent(start_server, tmp_path, monkeypatch, capsys):
+    """The oldest session belongs to a project that the token may not send to. The others arrive, and that one stays."""
+    server = start_server(require_tokens=True)
+    token = server.services.tokens.make("a team", "write", ProjectScope.of([OWN]))[1]
+    waiting = [Agent(f"waiting0000{number}", project=project) for number, project in enumerate((HIDDEN, OWN, OWN))]
+    folder = tmp_path / "spool"
+    for agent in waiting:
+        spool = Spool(folder, 64 * 1024**2)
+        spool.begin(session=agent.session, server=server.url)
+        spool.append(1, 1, batching.encode(agent.batch(agent.attached)))
+        spool.append(2, 1, batching.encode(agent.batch(agent.ended())))
+        spool.close()
+    monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(folder))
+    monkeypatch.setenv("VRAMSCOPE_TOKEN", token)
+    assert sync_main([]) == 1
+    out, err = capsys.readouterr()
+    assert "Sent 4 batches" in out and "2 batches of 1 session." in out
+    assert err.count("the token may send runs of resnet (VRAMSCOPE_PROJECT)") == 1
+    runs = httpx.get(f"{server.url}/api/v1/runs", headers=bearer(token)).json()["runs"]
+    assert sorted(run["run_id"] for run in runs) == sorted(agent.run for agent in waiting[1:])
+    monkeypatch.setenv("VRAMSCOPE_TOKEN", server.services.first_token)
+    assert sync_main([]) == 0

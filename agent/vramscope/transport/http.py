@@ -68,6 +68,8 @@ class ServerAnswer(NamedTuple):
     ack: messages.Ack | None = None
     by_server: bool = True
     """False if the answer is not from a vramscope server but from a proxy, for example. No batch is then rejected for good."""
+    of_session: bool = False
+    """True if the server refuses this session, and may take others: the token may not send to its project, for example."""
 
     def to_single_row(self) -> ServerAnswer:
         """Return the answer for a batch that cannot be split. If only a proxy refuses its size, the batch is kept."""
@@ -205,13 +207,14 @@ class ServerConnection:
         by_server = source == PROBLEMS
         text = f"the server at {self.server} answered: {_problem_text(status, problem)}"
         if by_server and kind in ("wire-version", "project"):
-            return ServerAnswer("refused", text)
+            return ServerAnswer("refused", text, of_session=kind == "project")
         if by_server and kind == "unknown-session":
             return ServerAnswer("unknown_session", text)
         if by_server and kind in REJECTIONS:
             return ServerAnswer("rejected", text)
         if status in (401, 403):
-            return ServerAnswer("refused", text + " (set the token with VRAMSCOPE_TOKEN)")
+            hint = " (set the token with VRAMSCOPE_TOKEN)"
+            return ServerAnswer("refused", text + hint, of_session=by_server and status == 403)
         if status == 413:
             return ServerAnswer("too_large", text, by_server=by_server)
         if status in (408, 425, 429) or status >= 500:

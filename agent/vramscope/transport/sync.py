@@ -145,10 +145,13 @@ class Sync:
                 answer = self._post_patiently(connection, batching.with_attached(body, attached))
             introduce = introduce and answer.outcome != "stored"
             halves = self._split(folder, entry, body) if answer.outcome == "too_large" else None
-            if halves is None:
-                self._settle(folder, entry, body, answer.to_single_row(), connection.server)
-            else:
+            if halves is not None:
                 left.extendleft(reversed(halves))
+                continue
+            self._settle(folder, entry, body, answer.to_single_row(), connection.server)
+            if answer.of_session:
+                self._result.left_batches += len(left)
+                break
         if self._result.sent_batches > sent_before:
             self._result.sent_sessions += 1
             if connection.server not in self._result.sent_to:
@@ -165,9 +168,11 @@ class Sync:
             self._result.sent_batches += 1
             self._result.sent_bytes += len(body)
         elif answer.outcome in ("away", "busy", "refused"):
-            self._lost.add(server)
+            if not answer.of_session:
+                self._lost.add(server)
             self._result.left_batches += 1
-            self._result.problems.append(answer.text)
+            if answer.text not in self._result.problems:
+                self._result.problems.append(answer.text)
             self._state = NOT_ACCEPTED if answer.outcome == "refused" and self._state == DONE else self._state
             self._state = NO_SERVER if answer.outcome != "refused" else self._state
         else:

@@ -41,7 +41,9 @@ def create(name: str, role: Role, projects: list[str], database: str | None, dat
     with _opened(database, data_dir) as connection:
         token, secret = new_token(name, role, scope)
         insert_token(connection, token, _actor())
+        stored_in = connection.engine.url.render_as_string(hide_password=True)
     where = f" in {plain(scope.words)}" if projects else ""
+    print(f"Stored in {stored_in}.", file=sys.stderr)
     print(f"The token {name!r} has the role {role}{where}. It is shown only once:", file=sys.stderr, flush=True)
     print(secret)
 

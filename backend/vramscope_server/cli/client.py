@@ -209,6 +209,8 @@ def _failure(base: str, response: httpx.Response) -> Failure:
     if response.status_code == 404:
         near = [shlex.quote(plain(str(name))) for name in problem.get("suggestions") or []]
         return Failure(f"{detail} {'Did you mean: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
+    if response.status_code == 401 and "Authorization" not in response.request.headers:
+        detail = f"The server at {base} asks for a token."
     if response.status_code in (401, 403):
         detail += f" (set VRAMSCOPE_TOKEN to a token with the role {plain(str(problem.get('expected') or 'read'))})"
     return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_ARGUMENTS)
