@@ -204,7 +204,7 @@ def test_a_training_on_the_cpu_has_a_summary_of_what_is_known_there(capsys: pyte
     print_summary(state, "http://server/runs/r", rank=None)
     first, *rest = capsys.readouterr().err.splitlines()
     start = "vramscope: 1,200 steps on the CPU, where PyTorch does not count memory. The process had at most "
-    assert first.startswith(start) and first.endswith(" of the host's memory.")
+    assert first.startswith(start) and first.endswith(" of the host's memory, files and libraries included.")
     assert rest[0] == "vramscope: 1 leak found: history retains 9.00 MiB."
     assert rest[-1] == "vramscope: Details: http://server/runs/r"
     never_scanned = msgspec.structs.replace(scan(), tensors=0)

@@ -127,7 +127,9 @@ def cpu_line(steps: int) -> str:
     """Return what is known of the memory of a training on the CPU: the process's own, by the system's count."""
     resident_bytes = highest_resident_bytes()
     process = (
-        "" if resident_bytes is None else f" The process had at most {amount(resident_bytes)} of the host's memory."
+        ""
+        if resident_bytes is None
+        else f" The process had at most {amount(resident_bytes)} of the host's memory, files and libraries included."
     )
     many = "1 step" if steps == 1 else f"{steps:,} steps"
     return f"{many} on the CPU, where PyTorch does not count memory.{process}"

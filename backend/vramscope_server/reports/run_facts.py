@@ -50,14 +50,7 @@ def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, st
     each = f", {duration(run['step_seconds_median'])} each (median)" if run["steps"] else ""
     ran_out = run["state"] == "failed" and "OutOfMemory" in (run["error_type"] or "")
     yield "steps", f"{count(run['steps'])}{' finished before the error' if ran_out else ''}{each}"
-    allocated, reserved = peak_bound(run, "peak_allocated"), peak_bound(run, "peak_reserved")
-    yield "peak allocated", _peak(allocated, _moment(run)) + _share(run, allocated.bytes)
-    yield "peak reserved", _peak(reserved) + _share(run, reserved.bytes)
-    if run["foreign_reset_steps"]:
-        yield "counters reset", _resets(run)
-    yield "never needed", _never_needed(run)
-    yield "unusable", _unusable(run)
-    yield "allocator", _allocator(run["allocator_settings"])
+    yield from _device_memory(run)
     yield "techniques", _techniques(run["techniques"])
     yield "loss", _loss(run.get("loss"))
     yield "leaks", _leaks(run, leaks)
@@ -71,6 +64,20 @@ def facts_of(run: RunInFull, leaks: LeakReport | None) -> Iterator[tuple[str, st
         yield "lost samples", count(run["dropped_samples"])
     for finding in run["findings"] or ():
         yield "finding", _finding(finding)
+
+
+def _device_memory(run: RunInFull) -> Iterator[tuple[str, str]]:
+    """Peaks and allocator; nothing for a training on the CPU, where PyTorch counts no memory."""
+    allocated, reserved = peak_bound(run, "peak_allocated"), peak_bound(run, "peak_reserved")
+    if has_no_device(run) and allocated.bytes is None and reserved.bytes is None:
+        return
+    yield "peak allocated", _peak(allocated, _moment(run)) + _share(run, allocated.bytes)
+    yield "peak reserved", _peak(reserved) + _share(run, reserved.bytes)
+    if run["foreign_reset_steps"]:
+        yield "counters reset", _resets(run)
+    yield "never needed", _never_needed(run)
+    yield "unusable", _unusable(run)
+    yield "allocator", _allocator(run["allocator_settings"])
 
 
 def _device(run: RunInFull) -> str:
@@ -98,7 +105,7 @@ def _host_memory(run: RunInFull) -> str:
     named = "child processes" if children is None else f"{count(children)} child process{'' if children == 1 else 'es'}"
     most = f" (largest {amount(largest)})" if children and children > 1 and largest is not None else ""
     words = [
-        f"this process {amount(host['process_anonymous_bytes'])}",
+        f"this process {amount(host['process_anonymous_bytes'])} without files and libraries",
         f"{named} {amount(host['child_processes_bytes'])}{most}",
         f"shared memory {amount(host['shared_memory_bytes'])}",
         f"other {amount(host['other_bytes'])}",
