@@ -250,7 +250,9 @@ def test_what_is_not_known_is_called_so(server, cli):
         agent.steps(2, device=series.CPU, peak_allocated_bytes=-1, peak_reserved_bytes=-1, peak_phase=-1),
     )
     _, shown, _ = cli("show", agent.run, "--server", server.url)
-    assert not re.search(r"^(peak|never needed|unusable|allocator)", shown, re.MULTILINE), "nothing counts it on the CPU"
+    assert not re.search(r"^(peak|never needed|unusable|allocator)", shown, re.MULTILINE), (
+        "nothing counts it on the CPU"
+    )
     assert "0 B" not in shown and "0.0 " not in shown
     assert "CPU (x86_64) (no peak counters)" in shown
     assert "window" not in shown, "none can be recorded"

@@ -28,7 +28,10 @@ MOST_FRUITLESS: Final = 8
 """Steps without a forward pass of a known model, one after the other, after which no called module is searched for."""
 
 MOST_OTHERS: Final = 10_000
-"""Outermost calls of modules without weights, such as transforms, after which a model is waited for no longer. Each costs 2 µs."""
+"""Outermost calls of modules without weights, such as transforms, after which a model is waited for no longer.
+
+Each costs 2 µs. For each two modules in such a module, which are all visited, a call counts once more.
+"""
 
 
 class RootHooks:
@@ -158,7 +161,8 @@ class RootHooks:
         Without a training and without a loader, nothing else shows a model that was made after attach.
         """
         counts = has_weights(module)
-        self._others += not counts
+        if not counts:
+            self._others += 1 + _modules_in(module) // 2
         if module in self._hooks.roots or self._others > MOST_OTHERS:
             self._end_count()
             return False
@@ -235,6 +239,12 @@ class RootHooks:
     def _returned(self, module: torch.nn.Module) -> None:
         if self._running == id(module):
             self._running = None
+
+
+def _modules_in(module: torch.nn.Module) -> int:
+    import torch
+
+    return sum(1 for _ in torch.nn.Module.modules(module))
 
 
 def _leaves_below(losses: Any) -> set[int] | None:
