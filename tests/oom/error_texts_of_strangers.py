@@ -29,7 +29,7 @@ STRANGERS_TEXTS: Final = (
     ErrorText(
         "IPEX refuses one block of more than 4 GB",
         TRACEBACK + "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate 6.20 GiB (GPU  0; 15.56 GiB total capacity; 1.02 GiB already allocated; 1.05 GiB reserved in total by PyTorch)\n",
-        "pytorch|xpu", "limit|", 6.2 * GIB, 0, never=("fragmented", "CUDA", "other process"),
+        "xpu_block", "", 6.2 * GIB, 0, never=("fragmented", "CUDA", "other process"),
     ),
     ErrorText(
         "process id of the host in a container, under LLaMA-Factory with ZeRO-3",

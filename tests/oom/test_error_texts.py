@@ -27,7 +27,6 @@ from vramscope_server.cli.oom import explain
 KNOWN_FAULTS = {
     "Ascend's driver": "partly",
     "accelerate found no batch": "partly",
-    "IPEX refuses one block of more than 4 GB": "silent",
     "events of a cluster, a node that ran out of memory": "partly",
 }
 """Later texts whose answer is not right yet, with the score that they get. Whoever mends one removes its line."""

@@ -62,6 +62,8 @@ ASKED_ELSEWHERE: Final = (
     re.compile(r"Out of memory allocating (\d[\d,]{0,29}) (bytes)"),
     re.compile(r"requested buffer of size (\d{1,20})()"),
     _pattern(r"\(SIZE KV cache is needed"),
+    _pattern("Failed to allocate request for SIZE"),
+    _pattern(r"Out of memory error on GPU \d{1,4}\. Cannot allocate SIZE memory"),
     _pattern("buffer_type_alloc_buffer: allocating SIZE on device"),
     re.compile(r"Requested (?:size was|amount of GPU memory \() ?(\d{1,20}) (bytes)"),
     re.compile(r"smaller than requested bytes of (\d{1,20})()"),

@@ -25,6 +25,7 @@ KINDS: Final = {
     "nccl": "NCCL reports a CUDA error",
     "bitsandbytes": "bitsandbytes could not get memory",
     "xpu": "Intel's driver (SYCL, Level Zero) could not get memory",
+    "xpu_block": "the request is larger than any block of this GPU's allocator",
     "npu": "Ascend's driver (CANN) could not get memory",
     "dml": "DirectML (torch-directml) could not get memory",
     "hpu": "PyTorch's allocator for Gaudi (HPU) could not get memory",
@@ -32,6 +33,7 @@ KINDS: Final = {
     "vllm": "vLLM could not reserve its memory",
     "sglang": "SGLang could not reserve its memory",
     "tgi": "Text Generation Inference could not reserve its memory",
+    "accelerate": "Accelerate found too little device memory for the model",
     "jax": "JAX (XLA) ran out of memory",
     "torch_xla": "XLA's allocator (PyTorch/XLA) ran out of memory",
     "onnxruntime": "ONNX Runtime ran out of memory",
@@ -70,8 +72,11 @@ ON_HOST: Final = frozenset(
     }
 )  # fmt: skip
 OTHER_SOFTWARE: Final = frozenset(
-    {"triton", "vllm", "sglang", "tgi", "jax", "torch_xla", "tensorflow", "paddle", "onnxruntime", "tensorrt"}
-)
+    {
+        "triton", "vllm", "sglang", "tgi", "accelerate", "jax", "torch_xla", "tensorflow", "paddle", "onnxruntime", "tensorrt",
+        "xpu_block",
+    }
+)  # fmt: skip
 """Errors that are not of PyTorch's allocator, and of which the text alone is known."""
 IN_TEXTS_ONLY: Final = (
     OTHER_SOFTWARE
@@ -139,9 +144,16 @@ _UNIT_ENDED: Final = r"\bcode=exited, status=137\b|\bcode=killed, (?:status|sign
 _TENSORRT: Final = (
     r"(?<!\[[WIV]\] )\[TRT\](?! \[[WIV]\])[^\n]{0,200}"
     r"(?:OutOfMemory|out of memory|Requested amount of GPU memory \(\d{1,20} bytes\) could not be allocated)"
+    r"|\[E\] [^\n]{0,200}Error Code 2: OutOfMemory"
 )
 """Its warnings are harmless: it tries another way."""
+_OLD_ALLOCATOR: Final = (
+    r"cuda runtime error \(2\) ?: out of memory at \S{1,200}\bTHC(?:Storage|CachingAllocator)\."
+    r"|THCudaCheck FAIL file=\S{1,200}\bTHC(?:Storage|CachingAllocator)\.\w{1,3} line=\d{1,5} error=2 : out of memory"
+)
+"""Files of PyTorch's own allocator before version 1.0."""
 _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
+    ("xpu_block", r"platform can NOT allocate memory block with size larger than 4 ?GB", True),
     ("preemptive", _DEVICE + r" out of memory\. Allocation was preemptively rejected", True),
     ("pytorch", rf"{_DEVICE} out of memory\.\s{{0,40}}(?:\w{{1,40}} )?[Tt]ried to allocate"
      rf"|Tried to allocate\s{{1,40}}{_SIZE}\.?\s{{1,40}}\(?(?:GPU|NPU|XPU|MLU) \d|{_WITHOUT_HEAD}", True),
@@ -155,10 +167,11 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("pytorch_bare", rf"{_STATES}{_DEVICE} out of memory\b(?! errors?\b)"
      rf"|OutOfMemoryError: Allocation on device(?! \d{{1,4}} would exceed)"
      r"|!!! Exception during processing !!! Allocation on device|^Got an OOM, unloading all loaded models"
-     r"|NVML_SUCCESS == [^\n]{1,80} INTERNAL ASSERT FAILED at [^\n]{1,80}CUDACachingAllocator", True),
+     r"|NVML_SUCCESS == [^\n]{1,80} INTERNAL ASSERT FAILED at [^\n]{1,80}CUDACachingAllocator|" + _OLD_ALLOCATOR, True),
     ("sglang", r"Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static"
      r"|(?:Prefill|Decode) out of memory\. Try to lower your batch size", True),
     ("tgi", r"Not enough memory to handle \d{1,9} prefill tokens", True),
+    ("accelerate", r"Some modules are dispatched on the CPU or the disk\. Make sure you have enough GPU RAM", True),
     ("npu", r"EL0004: Failed to allocate memory|aclrtMalloc\w{0,20} error code is 207001"
      r"|error code is 207001[^\n]{0,100}aclrtMalloc", True),
     ("dml", r"DML allocator out of memory|There is not enough GPU video memory available", True),
@@ -173,7 +186,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|ggml-cuda\.cu:\d{1,6}: out of memory"
      r"|unable to allocate (?:CUDA|ROCm|Metal|Vulkan)\w{0,10} buffer", True),
     ("onnxruntime", r"onnxruntime::BFCArena::AllocateRawInternal|onnxruntime[^\n]{0,300}CUDA failure 2: out of memory"
-     r"|CUDA failure 2: out of memory(?=[^\n]{0,200}onnxruntime)", True),
+     r"|CUDA failure 2: out of memory(?=[^\n]{0,200}onnxruntime)|Failed to allocate memory for requested buffer of size \d", True),
     ("tensorrt", _TENSORRT, True),
     ("cudnn", r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)", True),
     ("cusolver", r"(?:CU|HIP)SOLVER_STATUS_ALLOC_FAILED", True),
@@ -183,7 +196,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
     ("xpu", r"(?:UR_RESULT|ZE_RESULT)_ERROR_OUT_OF_DEVICE_MEMORY|(?:PI|UR_RESULT)_ERROR_OUT_OF_RESOURCES", True),
     ("triton", r"OutOfResources: out of resource|out of resource: [^\n,]{1,200}?,? Required:? ?\d", True),
     ("jax", r"RESOURCE_EXHAUSTED: (?!OOM when)(?=[^\n]{0,200}(?:[Mm]emory|MEMORY|[Aa]llocat))"
-     r"|XlaRuntimeError: \w{1,30}: Failed to allocate \d|Attempting to reserve [\d.]{1,10}[MG] at the bottom of memory", True),
+     r"|XlaRuntimeError: \w{1,30}: Failed to allocate \d|Attempting to reserve [\d.]{1,10}[MG] at the bottom of memory"
+     r"|\bexternal/xla/[^\n]{1,80}bfc_allocator\.cc:\d{1,5}\] Allocator \(\w{1,20}\) ran out of memory", True),
     ("paddle", r"Out of memory error on GPU \d{1,4}\. Cannot allocate", True),
     ("tensorflow", r"OOM when allocating tensor|ResourceExhaustedError: (?=[^\n]{0,200}(?:[Mm]emory|[Aa]llocat))"
      r"|Allocator \(GPU_\d{1,3}_bfc\) ran out of memory", True),
@@ -223,16 +237,18 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|cudaMalloc error out of memory|CUDA failed with error out of memory|Triton Error \[CUDA\]: out of memory"
      r"|initialization with error: (?:\w{1,60}\(?\)?\. Error \d{1,3}: )?out of memory"
      r"|cuda runtime error \(2\) ?: out of memory|error=2 : out of memory"
-     r"|RMM failure at|rmm::(?:bad_alloc|out_of_memory)", True),
+     r"|\(-217:Gpu API call\) out of memory|code: 2, reason: out of memory"
+     r"|RMM failure at|rmm::(?:bad_alloc|out_of_memory)|(?:MemoryError: )?std::bad_alloc: [^\n]{0,40}CUDA error at", True),
     ("hip", r"(?:HIP|hip)(?: runtime)? error: out of memory|hipErrorOutOfMemory|Triton Error \[HIP\]: out of memory", True),
     ("hip", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", False),
     ("host", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
      r"|\$ Torch: not enough memory|posix_memalign\([^\n]{1,60} == 0\. 12 vs 0|Caught MemoryError in"
      r"|crashed after using all available RAM|notebook tried to allocate more memory than is available"
-     r"|Cannot allocate memory|std::bad_alloc|^memory allocation of \d{1,20} bytes failed"
+     r"|Cannot allocate memory|std::bad_alloc(?!: [^\n]{0,40}CUDA error at)|^memory allocation of \d{1,20} bytes failed"
      r"|ArrowMemoryError: (?:re|m)alloc of size \d|OpenBLAS error: Memory allocation still failed"
      r"|(?:PI|UR_RESULT|ZE_RESULT)_ERROR_OUT_OF_HOST_MEMORY|\[WinError (?:8|14|1455)\]", True),
-    ("host", r"(?<![\w(.])(?=[A-Za-z_])(?<!except )(?<!raise )(?:\w{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)", True),
+    ("host", r"(?<![\w(.])(?=[A-Za-z_])(?<!except )(?<!raise )"
+     r"(?:\w{1,40}\.){0,6}_?(?:Array)?MemoryError(?=: *\S| *$)(?!: std::bad_alloc: [^\n]{0,40}CUDA error at)", True),
     ("cublas", r"CUBLAS_STATUS_NOT_INITIALIZED", False),
     ("cusolver", r"CUSOLVER_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)[^\n]{0,20}when calling `\w{1,40}Create\(", False),
     ("hipblas", r"HIPBLAS_STATUS_NOT_INITIALIZED", False),
@@ -255,7 +271,7 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
 )  # fmt: skip
 """Kind, words and whether they are certain; the most specific first."""
 _PROOFS: Final = {"nccl": "out of memory", "worker_killed": "Killed"}
-_NEEDS: Final = {_JOB_ENDED: "OUT_OF_ME", _OOM_KILLED: "OOMKilled", _TENSORRT: "[TRT]", _UNIT_ENDED: "code="}
+_NEEDS: Final = {_JOB_ENDED: "OUT_OF_ME", _OOM_KILLED: "OOMKilled", _UNIT_ENDED: "code="}
 _OTHER_REASONS: Final = {
     "nccl": re.compile(r"Cuda failure \d{0,5} ?'(?!out of memory)"),
     "tensorflow": re.compile(r"this is not a failure"),

@@ -19,9 +19,11 @@ HEADLINES: Final = {
     "mps": "Metal could not provide memory. Apple GPUs share the memory of the whole system.",
     "sglang": "SGLang has too little device memory for its weights and its KV cache.",
     "tgi": "Text Generation Inference has too little device memory for what it allocates at its start.",
+    "accelerate": "The model does not fit into the device memory that Accelerate may use.",
     "torch_xla": "XLA's own allocator ran out of memory. PyTorch/XLA does not use PyTorch's caching allocator.",
     "onnxruntime": "This is an error of ONNX Runtime, not of PyTorch: its own allocator ran out of memory.",
     "tensorrt": "This is an error of TensorRT, not of PyTorch: it could not get device memory.",
+    "xpu_block": "The request is larger than the 4 GB that this platform gives in one block. The device may have more memory free.",
     "jax": "This is an error of JAX (XLA), not of PyTorch: its own allocator ran out of memory.",
     "paddle": "This is an error of PaddlePaddle, not of PyTorch: its own allocator ran out of memory.",
     "tensorflow": "This is an error of TensorFlow, not of PyTorch: its own allocator ran out of memory.",
@@ -53,6 +55,8 @@ FIRST_AID: Final = {
     "sglang": "Lower --max-running-requests or --context-length. If only the KV cache does not fit, raise "
     "--mem-fraction-static.",
     "tgi": "Lower --max-batch-prefill-tokens, --max-input-tokens or --max-total-tokens.",
+    "accelerate": "End what else uses the GPU, load weights of fewer bits, or permit modules on the CPU "
+    "(llm_int8_enable_fp32_cpu_offload=True). If max_memory is set, it may be too low.",
     "npu": "Use a smaller batch, or leave more device memory free.",
     "dml": "Use a smaller batch, or end what else uses the GPU.",
     "torch_xla": "Use a smaller batch or gradient checkpointing. The settings of PyTorch's caching allocator have no effect.",
@@ -65,10 +69,11 @@ FIRST_AID: Final = {
     "cupy": "Free CuPy's pool (cupy.get_default_memory_pool().free_all_blocks()), or leave it memory with "
     "set_per_process_memory_fraction(0.9) in PyTorch.",
     "hpu": "Use a smaller batch. Settings of PyTorch's CUDA allocator have no effect.",
-    "jax": "Set XLA_PYTHON_CLIENT_MEM_FRACTION, or a smaller batch. PyTorch's settings have no effect.",
+    "jax": "Use a smaller batch, or set XLA_PYTHON_CLIENT_MEM_FRACTION on a GPU. PyTorch's settings have no effect.",
     "paddle": "Use a smaller batch, or end what else uses the GPU. PyTorch's settings have no effect.",
     "tensorflow": "Use a smaller batch, or tf.config.experimental.set_memory_growth. PyTorch's settings have no effect.",
     "mps": "Use a smaller batch. PYTORCH_MPS_HIGH_WATERMARK_RATIO raises the limit, but the whole system may stall.",
+    "xpu_block": "Make the tensor on the line that failed smaller: a smaller batch, shorter inputs, or parts one after the other.",
     "xpu": "Use a smaller batch, or leave more device memory free.",
 }
 """What to try first, by kind."""

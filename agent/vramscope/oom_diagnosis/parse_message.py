@@ -218,6 +218,8 @@ def _message(error: _Error, part: str, worker: int | None, *, shortened: bool) -
     numbers, facts = Numbers(), _Facts()
     if kind == "pytorch":
         facts = _read_pytorch(part, numbers)
+    elif kind == "xpu_block":
+        facts = _read_pytorch(part, numbers)._replace(wording="")
     elif kind == "preemptive":
         numbers.take("asked_bytes", [PREEMPTIVE], part)
         facts = _Facts(wording="2.13 and later")
