@@ -273,7 +273,19 @@ def test_a_bound_that_fits_the_card_ends_the_growth(
     assert (f"up to about {words} when it is full" in sentence) == (full_gib is not None)
 
 
-@pytest.mark.parametrize(("factor", "level"), [(1, "growth"), (3, "growth"), (20, "none")])
+@pytest.mark.parametrize(("step_bytes", "level"), [(2 << 10, "unknown"), (20 << 10, "growth")])
+def test_a_few_hundred_kilobytes_in_a_small_model_are_no_alarm(
+    server: RunningServer, step_bytes: int, level: str
+) -> None:
+    """A list that gets some numbers longer is a considerable share of a model of 1 MiB. It is told all the same."""
+    agent = Agent()
+    floor = (MIB + np.arange(100) * step_bytes).tolist()
+    server.send(agent, agent.steps(100, after_step_bytes=floor, peak_allocated_bytes=[8 * MIB] * 100), scan())
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == level and verdict["sentence"].startswith("Memory after each step rises by")
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1, "growth"), (3, "growth"), (4, "none"), (20, "none")])
 def test_a_batch_that_is_longer_in_each_step_is_no_leak(server: RunningServer, factor: int, level: str) -> None:
     """Lengths in rising order: the last batch is still referred to when a step ends, and its activations were larger still."""
     agent = Agent()

@@ -26,6 +26,8 @@ EXPLAINED: Final = 0.5
 
 LEAST_SHARE: Final = 0.01
 """Rise of the memory after a step, as a share of it, from which on growth that nobody is named for gets a badge."""
+LEAST_RISE_BYTES: Final = 512 << 10
+"""Rise in the whole run, from which on it gets one: in a small model, a few more numbers are a considerable share."""
 
 _NO_STEPS: Final = "No optimizer step has ended, so growth is unknown."
 
@@ -175,7 +177,7 @@ def _grows_by_itself(floor: Trend | None, models_slope: float | None, growing_pe
 
 def _rises(floor: Trend) -> bool:
     """Whether memory rises by a considerable share of what it is. A data set that gets larger now and then takes less."""
-    return floor.growing and floor.slope * floor.steps >= LEAST_SHARE * floor.level_bytes
+    return floor.growing and floor.slope * floor.steps >= max(LEAST_SHARE * floor.level_bytes, LEAST_RISE_BYTES)
 
 
 def _pace(leak: messages.Leak, steps: int) -> float:
