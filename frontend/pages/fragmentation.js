@@ -40,12 +40,18 @@ class FragmentationPage extends RecordingPage {
     this.live.dataset.figure = "fragmentation";
     this.live.classList.add("wide");
     this.chartOfSamples = h("div", { class: "charts fragmentation-live" }, this.live);
-    this.chartOfSamples.hidden = !hasCudaDevice(this.run) || !isKnown(this.run.window?.last_seconds);
+    this.hasSamples = isKnown(this.run.window?.last_seconds);
+    this.showBelow();
     return this.chartOfSamples;
   }
 
+  showBelow() {
+    this.chartOfSamples.hidden = !hasCudaDevice(this.run) || !this.hasSamples || this.isOpening;
+  }
+
   feed(rows) {
-    if (hasCudaDevice(this.run)) this.chartOfSamples.hidden = false;
+    this.hasSamples = true;
+    this.showBelow();
     this.live.feed(rows);
   }
 }

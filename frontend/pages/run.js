@@ -128,8 +128,8 @@ class MemoryPage extends RunPage {
     const overview = h(
       "div",
       { class: "overview" },
-      this.before.element,
       this.change.element,
+      this.before.element,
       findings,
       this.kpis.element,
       this.heat.element,

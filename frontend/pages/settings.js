@@ -34,7 +34,7 @@ class SettingsPage {
       this.trouble,
       (this.parts = h(
         "div",
-        { class: "settings" },
+        { class: "settings loading" },
         this.starts.element,
         this.tokens.element,
         h("div", { class: "settings-column" }, this.alerts.element, this.messages.element),
@@ -45,9 +45,8 @@ class SettingsPage {
     this.parts.classList.toggle("with-roles", Boolean(store.get().session?.required));
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
-    this.tokens.load();
-    this.audit.load();
-    this.loadServer();
+    const loaded = [this.tokens.load(), this.audit.load(), this.alerts.load(), this.messages.load(), this.loadServer()];
+    Promise.allSettled(loaded).then(() => this.parts.classList.remove("loading")); // so that no card pushes another one down
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;

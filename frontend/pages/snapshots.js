@@ -22,6 +22,8 @@ class SnapshotsPage {
     );
     this.upload = new SnapshotUpload({ onTaken: (taken, isAlone) => this.taken(taken, isAlone) });
     this.status = h("div", { class: "snapshot-list", role: "status", "aria-live": "polite" });
+    const heading = h("h2", {}, "Or explain the text of an error");
+    const text = h("section", { class: "card pad snapshot-list", hidden: true }, errorText({ heading }));
     document.title = "Snapshots · vramscope";
     fill(
       root,
@@ -31,10 +33,10 @@ class SnapshotsPage {
       this.parts.trouble,
       this.parts.list,
       this.parts.runs,
-      h("section", { class: "card pad snapshot-list" }, errorText({ heading: h("h2", {}, "Or explain the text of an error") })),
+      text,
     );
-    this.load();
-    this.loadRuns();
+    // The lists are above the text: it would be pushed down by them.
+    Promise.allSettled([this.load(), this.loadRuns()]).then(() => (text.hidden = false));
     this.onVisibilityChange = () => !document.hidden && this.load();
     document.addEventListener("visibilitychange", this.onVisibilityChange);
     // A snapshot opens as soon as it is read: its charts should not wait a second for Plotly then.

@@ -47,7 +47,6 @@ export class AlertRules {
         this.status,
       ),
     );
-    this.load();
   }
 
   async load() {

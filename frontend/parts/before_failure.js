@@ -70,6 +70,9 @@ function summary(rows, hosts, last) {
   return [ofStep && `In ${stepWords(last)}, ${ofStep}.`, ofHost && `At the end, ${ofHost}.`].filter(Boolean).join(" ");
 }
 
+const titleOf = ({ state }) =>
+  state === "failed" ? "What changed before it failed" : "What changed before the signal was lost";
+
 /** Card for a run that failed or was lost. Hidden for others, and for those with too few steps. */
 export class BeforeFailure {
   element = h("section", { class: "card before-failure", hidden: true });
@@ -79,8 +82,14 @@ export class BeforeFailure {
     const key = JSON.stringify([run.state, run.steps, place]);
     if (key === this.key) return;
     this.key = key;
-    this.element.hidden = true;
-    if ((run.state === "failed" || run.state === "lost") && run.steps > LEAST) this.fetch(run, place, key);
+    const isShown = (run.state === "failed" || run.state === "lost") && run.steps > LEAST;
+    this.element.hidden = !isShown;
+    if (!isShown) return;
+    if (!this.element.childNodes.length) {
+      fill(this.element, h("header", {}, h("h2", {}, titleOf(run))));
+      this.element.setAttribute("aria-busy", "true"); // keeps the space of the tables
+    }
+    this.fetch(run, place, key);
   }
 
   async fetch(run, place, key) {
@@ -97,7 +106,10 @@ export class BeforeFailure {
         api.series(run.run_id, { ...of, names: OF_HOST.map(([, field]) => field).join(), from: end - SAMPLES_SECONDS }),
     ];
     const [steps, loss, host] = (await Promise.allSettled(ask)).map(({ value }) => value || null);
-    if (key !== this.key || !steps?.length) return;
+    if (key !== this.key) return;
+    this.element.removeAttribute("aria-busy");
+    this.element.hidden = !steps?.length;
+    if (!steps?.length) return;
     const valuesOf = (answer, field) => answer?.series[field]?.value ?? answer?.series[field]?.mean ?? [];
     const rows = [
       ...ofSteps.map(([name, field, text]) => compared(name, steps.map((step) => step[field]), text)),
@@ -105,6 +117,7 @@ export class BeforeFailure {
     ].filter(Boolean);
     const hosts = OF_HOST.map(([name, field, text]) => compared(name, valuesOf(host, field), text)).filter(Boolean);
     const before = steps.slice(0, -1).reduce((sum, step) => sum + stepsOf(step), 0);
+    this.element.hidden = !rows.length;
     if (rows.length) this.draw(run, { rows, hosts, last: steps.at(-1), before });
   }
 
@@ -112,12 +125,10 @@ export class BeforeFailure {
     const failed = run.state === "failed";
     // Only the end of all ranks is known, and of a lost run only when its data arrived, by another clock.
     const after = failed && isKnown(run.ended_seconds) ? run.ended_seconds - last.time_seconds : -1;
-    const title = failed ? "What changed before it failed" : "What changed before the signal was lost";
     const ended = `step ${count(last.step)} ended ${seconds(after)} before the end of the run`;
-    this.element.hidden = false;
     fill(
       this.element,
-      h("header", {}, h("h2", {}, title), isKnown(last.time_seconds) && after >= 0 && h("span", { class: "muted" }, ended)),
+      h("header", {}, h("h2", {}, titleOf(run)), isKnown(last.time_seconds) && after >= 0 && h("span", { class: "muted" }, ended)),
       h("p", { class: "pad" }, summary(rows, hosts, last)),
       h(
         "div",

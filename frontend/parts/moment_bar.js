@@ -21,7 +21,7 @@ export function figuresOf(moments, peak, ends) {
   const free = peak && peak.usable_bytes + peak.unusable_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
-    peak && peak.reserved_bytes > 0 && freeVerdict(peak),
+    peak ? peak.reserved_bytes > 0 && freeVerdict(peak) : verdictToCome(),
     h(
       "section",
       { class: "card kpis", "aria-label": "Key figures of the recording" },
@@ -99,6 +99,10 @@ function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_
     ),
   );
 }
+
+/** Keeps the space of the verdict, so that the charts below do not move when it arrives. */
+const verdictToCome = () =>
+  h("div", { class: "banner verdict quiet", "aria-busy": "true" }, h("span", { class: "muted" }, "Free memory at peak reserved: …"));
 
 function notes(moments) {
   const lines = [...moments.notes];

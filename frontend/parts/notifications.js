@@ -16,7 +16,6 @@ export class Notifications {
       h("header", {}, h("h2", {}, "Messages"), roleMark("write")),
       h("div", { class: "pad stack" }, this.list, this.status),
     );
-    this.load();
   }
 
   async load() {

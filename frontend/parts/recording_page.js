@@ -8,6 +8,7 @@
  *                `/moments`
  *   viewKeys     parameters of the URL that belong to the view. Another recording starts without them.
  *   below()      an element below the view, or null. The text for runs without a recording is below it.
+ *   showBelow()  hides that element while `isOpening`: the view, which is above it, would push it down
  */
 
 import { api } from "vramscope/api.js";
@@ -30,6 +31,13 @@ export class RecordingPage extends RunPage {
 
   below() {
     return null;
+  }
+
+  showBelow() {}
+
+  /** Whether a recording is on its way, and none is shown yet. */
+  get isOpening() {
+    return Boolean(this.chosen) && !this.opened && !this.failed;
   }
 
   close() {
@@ -84,8 +92,10 @@ export class RecordingPage extends RunPage {
     this.shown = chosen?.recording ?? null;
     this.opening?.abort();
     this.opening = new AbortController();
+    this.failed = false;
     this.draw();
     this.view.element.hidden = !chosen || !this.opened; // stays while the next one opens
+    this.showBelow();
     fill(this.parts.trouble);
     if (!chosen) return;
     const opening = h(
@@ -101,11 +111,14 @@ export class RecordingPage extends RunPage {
       fill(this.parts.trouble);
       this.view.element.hidden = false;
       this.opened = true;
+      this.showBelow();
       this.view.open(moments);
     } catch (error) {
       if (this.closed || this.shown !== chosen.recording) return;
       this.view.element.hidden = true;
       this.opened = false;
+      this.failed = true;
+      this.showBelow();
       fill(this.parts.trouble, problemBanner(error));
     } finally {
       clearTimeout(slow);

@@ -223,10 +223,11 @@ export class WhatIf {
 
   /** Shows a new recommendation. The table opens by itself only if a setting is worth a change, or if the reader asked. */
   drawAdvice(result) {
-    const key = JSON.stringify([result?.recommendation, this.own, this.device]);
+    const failed = Boolean(this.sweepJob.problem);
+    const key = JSON.stringify([result?.recommendation, this.own, this.device, failed]);
     if (key === this.drawnAdvice) return;
     this.drawnAdvice = key;
-    fill(this.advice, result && advice(result));
+    fill(this.advice, result ? advice(result) : !failed && adviceToCome());
     if (result) setText(this.variable, `${result.recommendation.variable}=`);
     if (result && (result.recommendation.conf !== null || this.own.length || this.device !== null))
       this.rest.open = true;
@@ -250,6 +251,10 @@ function ownSettings({ try: text = "" }) {
     ),
   ];
 }
+
+/** Keeps the space of the recommendation, so that the charts below do not move when it arrives. */
+const adviceToCome = () =>
+  h("div", { class: "banner advice quiet", "aria-busy": "true" }, h("span", { class: "muted" }, "Replaying allocator settings…"));
 
 /** Recommendation, with the line to copy. */
 function advice({ recommendation: { conf, words, variable } }) {
