@@ -43,7 +43,9 @@ export function open(root, { onSignedIn }) {
   });
   const elsewhere = h("p", { class: "sign-in-elsewhere", hidden: true });
   const refusal = takeRefusal();
-  const offerProvider = ({ oidc }) => {
+  const required = h("p", {}, "This server requires a token.");
+  const offerProvider = ({ oidc, required: isRequired }) => {
+    if (isRequired === false) fill(required, "This server requires no token: ", h("a", { href: "/runs" }, "open the runs"), ".");
     if (!oidc) return;
     fill(elsewhere, h("a", { class: "button", href: "/api/v1/session/oidc" }, refusal ? "Try again at your provider" : "Sign in at your provider"));
     elsewhere.hidden = false;
@@ -57,7 +59,7 @@ export function open(root, { onSignedIn }) {
       h("h1", {}, "Sign in"),
       refusal &&
         h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The sign-in was refused."), ` ${refusal}`),
-      h("p", {}, "This server requires a token."),
+      required,
       form,
       elsewhere,
       h(

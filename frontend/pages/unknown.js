@@ -50,7 +50,9 @@ async function offer(place, suggestions) {
   let title = "Did you mean";
   if (entries.length === 0) {
     try {
-      entries = (await api.runs({ limit: 5 })).runs;
+      // The list begins with the baselines and the pinned runs, however old they are.
+      const { runs } = await api.runs({ limit: 100 });
+      entries = runs.toSorted((a, b) => b.started_seconds - a.started_seconds).slice(0, 5);
       title = "Newest runs";
     } catch {
       return;

@@ -91,10 +91,14 @@ function table(entries) {
         h(
           "tr",
           {},
-          h("td", { title: dateTime(entry.time_seconds) }, ago(entry.time_seconds, now)),
-          h("td", { title: entry.token && `token ${entry.token}` }, entry.actor ?? h("span", { class: "muted" }, "no token")),
-          h("td", {}, ...changed(entry)),
-          h("td", {}, entry.address ?? h("span", { class: "muted" }, "this machine")),
+          h("td", { class: "when", title: dateTime(entry.time_seconds) }, ago(entry.time_seconds, now)),
+          h(
+            "td",
+            { class: entry.actor ? "actor" : "who", title: entry.token && `token ${entry.token}` },
+            entry.actor ?? h("span", { class: "muted" }, "no token"),
+          ),
+          h("td", { class: "change" }, ...changed(entry)),
+          h("td", { class: "address" }, entry.address ?? h("span", { class: "muted" }, "this machine")),
         ),
       ),
     ),

@@ -241,7 +241,8 @@ function peakNote(run) {
   const largest = largestCategory(run);
   if (largest) {
     const { name, share } = largest;
-    parts.push(`${percent(share, 0)} ${name === "activations" ? "activations, temporaries" : categoryName(name)}`);
+    const part = percent(share, 0).replace(" ", "\u00a0"); // no line begins with "%"
+    parts.push(`${part} ${name === "activations" ? "activations, temporaries" : categoryName(name)}`);
   }
   return parts.join(" · ");
 }

@@ -101,7 +101,7 @@ function linesTable({ by_site: rows, by_site_words: why, window }, run) {
       window &&
         h(
           "a",
-          { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` },
+          { href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` },
           "open the recording",
         ),
     ),

@@ -109,14 +109,14 @@ function headActions(...buttons) {
 
 const emulated = (run) => run.ranks.some((rank) => rank.devices.some((device) => device.emulated));
 
-/** Tab, path, label, unit of its count, count, and whether a count is bad. */
+/** Tab, path, label, what its count counts (one, several), count, and whether a count is bad. */
 const TABS = [
   ["memory", "/memory", "Memory"],
-  ["leaks", "/leaks", "Leaks", "found", (run) => run.leak_count, true],
-  ["operations", "/operations", "Operations", "profiles", (run) => run.profiles || null],
-  ["anatomy", "/anatomy", "Anatomy", "recordings", (run) => run.recordings || null],
-  ["fragmentation", "/fragmentation", "Fragmentation", "recordings", (run) => run.recordings || null],
-  ["oom", "/oom", "Out of memory", "errors", (run) => run.oom_records || run.out_of_memory_count || null, true],
+  ["leaks", "/leaks", "Leaks", ["found", "found"], (run) => run.leak_count, true],
+  ["operations", "/operations", "Operations", ["profile", "profiles"], (run) => run.profiles || null],
+  ["anatomy", "/anatomy", "Anatomy", ["recording", "recordings"], (run) => run.recordings || null],
+  ["fragmentation", "/fragmentation", "Fragmentation", ["recording", "recordings"], (run) => run.recordings || null],
+  ["oom", "/oom", "Out of memory", ["error", "errors"], (run) => run.oom_records || run.out_of_memory_count || null, true],
 ];
 
 function tabs(run, current) {
@@ -124,8 +124,9 @@ function tabs(run, current) {
   return h(
     "nav",
     { class: "tabs", "aria-label": "Views of this run" },
-    TABS.map(([name, path, words, ranksReporting, number, bad]) => {
+    TABS.map(([name, path, words, units, number, bad]) => {
       const many = number?.(run);
+      const unit = units?.[many === 1 ? 0 : 1];
       return h(
         "a",
         { href: to + path, "aria-current": name === current ? "page" : null },
@@ -133,9 +134,9 @@ function tabs(run, current) {
         isKnown(many) &&
           h(
             "span",
-            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${ranksReporting}: ${many}` },
+            { class: `tab-count${bad && many ? " bad" : ""}`, title: `${many} ${unit}` },
             many,
-            h("span", { class: "offscreen" }, ` ${ranksReporting}`),
+            h("span", { class: "offscreen" }, ` ${unit}`),
           ),
       );
     }),

@@ -418,6 +418,8 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
 
     assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It retains 1.00 GiB; ")
     assert "keeps 824 graphs of earlier steps. " in sentence(count=824)  # (a loss and logits of each)
+    assert "keeps the graphs of 1 earlier step. " in sentence(count=1, age_steps=1)
+    assert "keeps 1 tensor, more" in sentence(kind="tensor-growth", count=1)
     assert "the peak falls by 512 MiB" in sentence()
     assert "freeing it would not lower the peak" in sentence(peak_effect_bytes=0)
     assert "the effect on the peak is unknown" in sentence(peak_effect_bytes=None)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import sender
 from browsing import drawn
-from legibility import assert_legible
+from legibility import SIDEWAYS, assert_legible
 from waiting import eventually
 
 PAGES = [
@@ -36,20 +36,34 @@ def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, server: Any, 
     assert_legible(page)
 
 
-@pytest.mark.parametrize("path", ["", "/leaks"])
-def test_buttons_suit_a_thumb_on_a_narrow_screen(page: Any, server: Any, path: str) -> None:
+THUMB = 44
+"""Pixels, as Apple's guidelines and WCAG's level AAA ask for."""
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        (f"/runs/{sender.LEAKY.run}", "vs-chart[data-figure=stack][data-draws]"),
+        (f"/runs/{sender.LEAKY.run}/leaks", "vs-chart"),
+        ("/runs", "tbody tr"),
+        (f"/compare?runs={sender.BASELINE.run},{sender.CHECKPOINTING.run}", "vs-chart"),
+        ("/settings", ".settings:not(.loading)"),
+        ("/snapshots", ".snapshot-list h2"),
+    ],
+)
+def test_controls_suit_a_thumb_on_a_narrow_screen(page: Any, server: Any, path: str, last: str) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(f"{server.url}/runs/{sender.LEAKY.run}{path}")
-    page.locator("main .button").first.wait_for()
-    page.locator("vs-chart").first.wait_for()
+    page.goto(server.url + path)
+    page.locator(last).first.wait_for()
     # One call in the page finds and measures: the head of a run that is live is drawn again now and then.
     heights = page.evaluate(
-        """() => [...document.querySelectorAll("main :is(.button, .fold, details > summary)")]
+        """() => [...document.querySelectorAll(
+              ":is(.button, .fold, .tabs a, details > summary, select, input:not([type=checkbox], [type=file]))")]
             .filter((one) => one.checkVisibility())
             .map((one) => [one.innerText, one.getBoundingClientRect().height])"""
     )
-    assert len(heights) > 4
-    assert [one for one in heights if one[1] < 32] == []
+    assert len(heights) > 3
+    assert [one for one in heights if one[1] < THUMB] == []
 
 
 def test_a_run_s_duration_has_units(page: Any, server: Any) -> None:
@@ -487,3 +501,30 @@ def test_a_read_only_disk_is_said_on_every_page_and_all_is_shown(page: Any, own_
     page.reload()
     page.locator(".live[data-state=live]").wait_for()
     assert "read-only" in told_problems(page)
+
+
+def test_the_audit_log_fits_however_long_names_are(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.Training(name="gpt2-with-a-name-that-has-no-space-" * 5)
+    sender.past(server.url, training, hours=1, steps=5)
+    changes = {"note": "a note. " * 40, "pinned": True}
+    httpx.patch(f"{server.url}/api/v1/runs/{training.run}", json=changes, trust_env=False).raise_for_status()
+    page.goto(f"{server.url}/settings")
+    page.locator(".audit tbody tr").first.wait_for()
+    assert_legible(page)
+    for width in (1440, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(SIDEWAYS) == []
+        height = page.locator(".audit td.when").first.evaluate("(cell) => cell.getBoundingClientRect().height")
+        assert width > 400 or height < 30, "the time is one line"
+
+
+def test_an_unknown_page_offers_the_newest_runs_and_not_the_pinned(page: Any, own_server: Any) -> None:
+    server = own_server()
+    old, new = (sender.Training(name=name) for name in ("old", "new"))
+    sender.past(server.url, old, hours=9, steps=5)
+    sender.past(server.url, new, hours=1, steps=5)
+    httpx.patch(f"{server.url}/api/v1/runs/{old.run}", json={"pinned": True}, trust_env=False).raise_for_status()
+    page.goto(f"{server.url}/no-such-page")
+    page.get_by_text("Newest runs").wait_for()
+    assert page.locator(".not-found li").all_inner_texts() == ["new", "old"]

@@ -86,6 +86,7 @@ def test_back_from_the_sign_in_page_shows_the_page_before(page: Any, server: Any
     page.get_by_role("heading", name="Settings").first.wait_for()
     page.evaluate("import('vramscope/store.js').then((module) => module.go('/sign-in'))")
     page.locator("[data-signed-out]").wait_for()
+    page.get_by_text("This server requires no token").wait_for()
     page.go_back()
     page.get_by_role("heading", name="Settings").first.wait_for()
     assert page.locator("[data-signed-out]").count() == 0

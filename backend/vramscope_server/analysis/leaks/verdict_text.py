@@ -214,24 +214,29 @@ def fits_when_full(leaks: Sequence[Mapping[str, Any]], room_bytes: float | None)
     return bool(sum(leak["full_bytes"] - leak["held_bytes"] for leak in rising) <= room_bytes)
 
 
+def _several(number: int, noun: str) -> str:
+    """``1 graph``, ``412 graphs``."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def _who(leak: Mapping[str, Any]) -> str:
     where = "" if leak["file"] is None else f" ({place(leak)})"
-    held = count(leak["count"])
     steps = leak["age_steps"]
+    graphs, tensors, earlier = (_several(leak["count"], noun) for noun in ("graph", "tensor", "earlier step"))
     # The age is that of the oldest that was examined: near, but not the number of steps.
-    graphs = f"{held} graphs of" if steps and leak["count"] > SEVERAL_A_STEP * steps else f"the graphs of {held}"
+    has_several_a_step = steps and leak["count"] > SEVERAL_A_STEP * steps
     what = {
-        "growing": f"keeps {graphs} earlier steps",
-        "growing-eval": f"keeps {held} graphs of an evaluation",
+        "growing": f"keeps {graphs} of earlier steps" if has_several_a_step else f"keeps the graphs of {earlier}",
+        "growing-eval": f"keeps {graphs} of an evaluation",
         "overlap": "lives into the next step, beside what that step builds",
         "overlap-unfreed": "lives into the next step, with activations that no backward freed",
         "no_grad-missing": "builds autograd graphs, but no backward pass uses them: torch.no_grad() is missing",
-        "cycle": f"keeps {held} tensors in a reference cycle "
+        "cycle": f"keeps {tensors} in a reference cycle "
         + ("that no collector sees" if "in C++" in leak["holder"] else "until Python's garbage collector runs"),
         "idle-optimizer": "keeps the state of an optimizer that no longer steps; another optimizer trains its weights",
-        "tensor-growth": f"keeps {held} tensors"
+        "tensor-growth": f"keeps {tensors}"
         + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
-    }.get(leak["kind"], f"keeps {held} tensors, which its agent calls {leak['kind']!r}")
+    }.get(leak["kind"], f"keeps {tensors}, which its agent calls {leak['kind']!r}")
     if emptied := emptied_words(leak):
         what += f" until it is emptied {emptied}"
     return f"{leak['name']}{where} {what}."
