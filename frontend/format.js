@@ -177,10 +177,11 @@ export function ratio(value) {
   return isKnown(value) ? `×${value.toFixed(2)}` : UNKNOWN;
 }
 
-/** Plain number with its significant digits. Three digits and a power of ten from 1e12 on. */
+/** Plain number with its significant digits. With a power of ten from 1e12 on, and below 0.0001. */
 export function number(value) {
   if (!isKnown(value)) return UNKNOWN;
   if (Math.abs(value) >= 1e12) return value.toExponential(2).replace("e+", "e");
+  if (value !== 0 && Math.abs(value) < 1e-4) return Number(value.toPrecision(3)).toExponential();
   return Math.abs(value) >= 100 || Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(3)));
 }
 

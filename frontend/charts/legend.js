@@ -27,7 +27,7 @@ export function drawLegend(chart, colors) {
     const numbers = kind === "series";
     chart.legend.classList.toggle("plainly", !numbers);
     const body = h("tbody");
-    for (const [role, { meta }] of roles) {
+    for (const [role, { meta }] of asStacked(roles)) {
       const swatch = h("span", { class: `swatch ${meta.swatch ?? meta.kind ?? "line"}${meta.hatched ? " hatched" : ""}` });
       const toggle = h(
         "button",
@@ -81,6 +81,14 @@ export function drawLegend(chart, colors) {
   const sentence = chart.options.describe?.(chart) ?? inWords(chart, roles, within);
   if (chart.getAttribute("aria-label") !== sentence) chart.setAttribute("aria-label", sentence);
   chart.setAttribute("role", "figure");
+}
+
+/** Roles in the order of the legend: lines, then areas from the top of the stack to its bottom. */
+function asStacked(roles) {
+  const isStacked = ([, { parts }]) => Object.values(parts).some((trace) => trace.stackgroup);
+  const entries = [...roles];
+  const stack = entries.filter(isStacked);
+  return [...entries.filter((one) => !isStacked(one)), ...stack.toReversed()];
 }
 
 /** Lists the markers of a chart whose legend is a tree. */

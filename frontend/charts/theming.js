@@ -35,14 +35,18 @@ export function themedLayout(chart, colors) {
     if (/^[xy]axis\d*$/.test(key)) layout[key] = themedAxis(chart, key, source[key], kind, from, to, colors);
   }
   if (kind === "series") layout.margin = { ...source.margin, r: rightMargin(chart, layout.xaxis, to) };
+  // The label of a line is at its start, unless a vertical mark would cross it there.
+  const mark = chart.options.mark?.(chart);
+  const place = mark < (from + to) / 2 ? { textposition: "end" } : {};
   layout.shapes = (source.shapes ?? []).map((shape) => ({
     ...shape,
     line: { ...(shape.line ?? {}), color: colors.role(shape.name ?? "capacity") },
-    label: shape.label && { ...shape.label, font: { ...(shape.label.font ?? {}), color: colors.muted } },
+    label: shape.label && { ...shape.label, ...place, font: { ...(shape.label.font ?? {}), color: colors.muted } },
   }));
   layout.annotations = (source.annotations ?? []).map((note) => ({
     ...note,
     font: { ...(note.font ?? {}), color: colors.muted },
+    bgcolor: rgba(colors.surface, 0.75), // a line may pass behind it
   }));
   return layout;
 }

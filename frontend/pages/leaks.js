@@ -6,7 +6,8 @@ import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, headKey, omissions, scansThatRan, verdictBanner } from "vramscope/parts/leak_verdict.js";
-import { leaksTable } from "vramscope/parts/leaks_table.js";
+import { leaksTable, sortedLeaks } from "vramscope/parts/leaks_table.js";
+import { TableSort } from "vramscope/parts/table_sort.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
@@ -18,6 +19,7 @@ class LeaksPage extends RunPage {
   tab = "leaks";
   refreshAfter = "scan";
   refreshIfChanged = ["state", "recordings"];
+  sort = new TableSort(() => this.draw());
   replays = new Map(); // leak id -> {recordings, result}: newest replay, and the number of recordings when it was requested
 
   async fetch(name) {
@@ -142,7 +144,7 @@ class LeaksPage extends RunPage {
 
   /** Chooses another leak of the table: the next one, or the one before. */
   choose(by) {
-    const { leaks } = this.report;
+    const leaks = sortedLeaks(this.report.leaks, this.sort);
     const next = leaks[leaks.indexOf(this.chosen) + by];
     if (next) setQuery({ leak: next.id });
   }
@@ -160,10 +162,16 @@ class LeaksPage extends RunPage {
     this.put("figures", [report, Math.floor(Date.now() / 5_000)], () => figures(report));
     this.put(
       "table",
-      [report.leaks, this.chosen?.id, several],
+      [report.leaks, this.chosen?.id, several, this.sort.state],
       () =>
         report.leaks.length > 0 &&
-        leaksTable(report.leaks, { run: this.id, chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }),
+        leaksTable(report.leaks, {
+          run: this.id,
+          chosen: this.chosen.id,
+          several,
+          sort: this.sort,
+          onChoose: (id) => setQuery({ leak: id }),
+        }),
     );
     const replay = this.chosen && this.replayOf(this.chosen);
     this.put(

@@ -10,7 +10,7 @@ import { BeforeFailure } from "vramscope/parts/before_failure.js";
 import { NextChange } from "vramscope/parts/next_change.js";
 import { peakOf } from "vramscope/parts/peak_bound.js";
 import { PeakStack } from "vramscope/parts/peak_stack.js";
-import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
+import { addressNote } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoKey, whoPanel } from "vramscope/parts/run_facts.js";
@@ -24,23 +24,11 @@ import { RunMap } from "vramscope/parts/run_map.js";
 import { RunRefresh } from "vramscope/parts/run_refresh.js";
 import { runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
 import { setAxis, shiftWindow, zoomTo } from "vramscope/parts/run_window.js";
-import { isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
+import { ADDRESS, isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { go, setQuery, store, togglePause } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
-/** Parameters that the URL may have; view_bar.js reads them. For an unknown rank, the page says which rank it shows. */
-const ADDRESS = {
-  x: oneOf("time", "step", "clock"),
-  from: isNumber,
-  to: isNumber,
-  last: isNumber,
-  rank: anything,
-  device: anything,
-  smooth: oneOf("1"),
-  loss: oneOf("log", "linear"),
-};
-
 class MemoryPage extends RunPage {
   tab = "memory";
   preloadsPlotly = false; // the charts load Plotly themselves

@@ -139,7 +139,7 @@ class RunsPage {
       onchange: (event) => this.selection.set(this.order, event.target.checked),
     });
     this.knownTags = h("datalist", { id: "known-tags" });
-    this.summary = h("span");
+    this.summary = h("span", { class: "muted tabular" });
     this.more = h(
       "button",
       { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() },
@@ -160,12 +160,12 @@ class RunsPage {
         h("thead", { role: "rowgroup" }, this.headRow),
         this.body,
       )),
-      h("div", { class: "runs-foot" }, this.summary, this.more),
+      h("div", { class: "runs-foot" }, this.more),
     );
     this.nothing = h("div");
     fill(
       this.root,
-      h("div", { class: "page-head" }, h("h1", {}, "Runs")),
+      h("div", { class: "page-head" }, h("h1", {}, "Runs"), this.summary),
       this.address.element,
       this.trouble,
       this.filters.element,
@@ -314,6 +314,7 @@ class RunsPage {
     const shown = this.order.length;
     const none = shown === 0;
     this.frame.hidden = none;
+    this.summary.hidden = none;
     this.filters.element.hidden = none && !this.filters.isOn;
     this.summary.textContent =
       shown < this.total

@@ -6,6 +6,7 @@ import { fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, dateTime, percent } from "vramscope/format.js";
 import { errorText } from "vramscope/parts/error_text.js";
 import { known, problemBanner, sized, snippet } from "vramscope/parts/ui.js";
+import { TableSort } from "vramscope/parts/table_sort.js";
 import { SnapshotUpload } from "vramscope/parts/snapshot_upload.js";
 import { go } from "vramscope/store.js";
 
@@ -14,6 +15,7 @@ const SOON_MS = 400;
 const LATER_MS = 5000;
 
 class SnapshotsPage {
+  sort = new TableSort(() => this.draw());
   known = []; // files that were uploaded and stored before
 
   constructor(root) {
@@ -107,7 +109,7 @@ class SnapshotsPage {
 
   draw() {
     const { snapshots, stored_bytes: stored, max_bytes: most } = this.list;
-    const key = JSON.stringify(snapshots);
+    const key = JSON.stringify([snapshots, this.sort.state]);
     if (key === this.drawn) return;
     this.drawn = key;
     if (snapshots.length === 0) {
@@ -128,8 +130,8 @@ class SnapshotsPage {
             h(
               "tr",
               {},
-              ["File", "State", "Size", "Events", "Peak reserved", "Received"].map((head, at) =>
-                h("th", { class: at > 1 ? `number of-${head.split(" ")[0].toLowerCase()}` : null, scope: "col" }, head),
+              Object.keys(KEYS).map((head, at) =>
+                this.sort.head(head, at > 1 ? `number of-${head.split(" ")[0].toLowerCase()}` : null),
               ),
               h("td"),
             ),
@@ -137,7 +139,7 @@ class SnapshotsPage {
           h(
             "tbody",
             {},
-            snapshots.map((snapshot) => row(snapshot, () => this.remove(snapshot))),
+            this.sort.order(snapshots, KEYS).map((snapshot) => row(snapshot, () => this.remove(snapshot))),
           ),
         ),
       ),
@@ -150,10 +152,24 @@ class SnapshotsPage {
   }
 }
 
+const eventsOf = ({ state, devices }) =>
+  state === "ready" ? devices.reduce((sum, device) => sum + device.events, 0) : null;
+const peakOf = ({ state, devices }) =>
+  state === "ready" ? Math.max(...devices.map((device) => device.peak_reserved_bytes)) : null;
+
+/** Columns, and the key that rows are sorted by. */
+const KEYS = {
+  File: ({ name }) => name.toLowerCase(),
+  State: ({ state }) => state,
+  Size: (snapshot) => snapshot.bytes,
+  Events: eventsOf,
+  "Peak reserved": peakOf,
+  Received: (snapshot) => snapshot.received_seconds,
+};
+
 function row(snapshot, onDelete) {
   const { devices, state } = snapshot;
-  const events = state === "ready" ? devices.reduce((sum, device) => sum + device.events, 0) : null;
-  const peak = state === "ready" ? Math.max(...devices.map((device) => device.peak_reserved_bytes)) : null;
+  const [events, peak] = [eventsOf(snapshot), peakOf(snapshot)];
   return h(
     "tr",
     { "data-snapshot": snapshot.snapshot, "data-state": state },

@@ -28,6 +28,7 @@ export class BreakdownChart {
         return this.breakdown;
       },
       view: () => this.shown,
+      mark: () => view().event,
       onZoom: (range) => this.zoom(range),
       onPlace: (place, how) => how === "click" && place && onEvent(Math.round(place.x)),
       onDrawn: () => this.mark(),

@@ -3,6 +3,7 @@
 import { h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 import { pageOf } from "vramscope/parts/compare_cells.js";
+import { inOrder } from "vramscope/parts/table_sort.js";
 import { setQuery } from "vramscope/store.js";
 
 /** Name of a row: its title, the run, or the first of its repeats. */
@@ -15,16 +16,8 @@ export function rowName(row) {
 /** Rows in the order of a column. The baseline is first. Unknown values come last in both directions. */
 export function sortedRows(rows, column, descending) {
   if (!column) return rows;
-  const sign = descending ? -1 : 1;
   const [base, ...others] = rows;
-  const keyed = others.map((row) => [column.key(row) ?? null, row]);
-  keyed.sort(([a], [b]) => {
-    if (a === b) return 0;
-    if (a === null) return 1;
-    if (b === null) return -1;
-    return a < b ? -sign : sign;
-  });
-  return [base, ...keyed.map(([, row]) => row)];
+  return [base, ...inOrder(others, column.key, descending)];
 }
 
 /** Reasons that all of several rows share. They are written once, above the table. */

@@ -73,8 +73,27 @@ function growthOf(leak) {
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 
-/** Table of leaks of a run. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. */
-export function leaksTable(leaks, { run, chosen, several, onChoose }) {
+/** Key that rows are sorted by, for the columns that have an order. */
+const KEYS = {
+  Holder: (leak) => leak.name.toLowerCase(),
+  What: (leak) => leak.kind_words,
+  Where: placeOf,
+  Count: (leak) => leak.count,
+  Age: (leak) => leak.age_steps,
+  Retained: (leak) => leak.held_bytes,
+  Exclusive: (leak) => leak.exclusive_bytes,
+  Growth: (leak) => leak.growth_bytes_per_step,
+  "Peak effect": (leak) => leak.peak_effect_bytes,
+};
+
+/** Leaks in the order of the table. `sort`: a TableSort. */
+export const sortedLeaks = (leaks, sort) => sort.order(leaks, KEYS);
+
+/**
+ * Table of leaks of a run. `chosen`: id of the leak whose details are shown. `onChoose(id)` chooses another. `sort`: a
+ * TableSort. Without it, they are in the server's order: the worst first.
+ */
+export function leaksTable(leaks, { run, chosen, several, sort, onChoose }) {
   const columns = COLUMNS.filter(([, , , isShown]) => !isShown || isShown(leaks, several));
   const row = (leak) =>
     h(
@@ -126,10 +145,10 @@ export function leaksTable(leaks, { run, chosen, several, onChoose }) {
           h(
             "tr",
             {},
-            columns.map(([kind, label]) => h("th", { class: kind, scope: "col" }, label)),
+            columns.map(([kind, label]) => (KEYS[label] ? sort.head(label, kind) : h("th", { class: kind, scope: "col" }, label))),
           ),
         ),
-        h("tbody", {}, leaks.map(row)),
+        h("tbody", {}, sortedLeaks(leaks, sort).map(row)),
       ),
     ),
   );

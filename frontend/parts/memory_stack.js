@@ -41,6 +41,7 @@ export function memoryStack(options) {
   const element = chart({
     ...options,
     describe,
+    mark: ({ figure }) => figure.layout.meta.peak?.x,
     onDrawn: () => placePin(element, pin, words),
     isFolded: ({ meta }) => Boolean(meta.level) && !isDrawn(meta, isOpen),
     legend: (drawn, colors) => drawLevels(drawn, colors, { isOpen, toggle }),

@@ -36,7 +36,7 @@ export class NextChange {
     try {
       for (let pending = true; pending && key === this.key; ) {
         const change = await api.nextChange(run.run_id);
-        if (key === this.key) fill(this.element, drawn(change));
+        if (key === this.key) fill(this.element, drawn(change, run.findings ?? []));
         pending = change.pending && this.element.isConnected;
         if (pending) await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
       }
@@ -46,7 +46,8 @@ export class NextChange {
   }
 }
 
-function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution, reason }) {
+/** `findings` are listed on the same page: the text of one is not repeated. */
+function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution, reason }, findings) {
   if (!what) return h("p", { class: "muted" }, reason);
   return [
     h(
@@ -54,7 +55,7 @@ function drawn({ run_id: run, title, what, saves_bytes: saves, of, page, caution
       {},
       h("strong", {}, title ? ["Most worth trying: ", withCode(title), "."] : "Most worth trying:"),
       " ",
-      withCode(what),
+      title && findings.some(({ text }) => text === what) ? "See the findings." : withCode(what),
       caution && h("span", { class: "muted" }, ` ${caution}`),
     ),
     isKnown(saves) && saves > 0 && h("span", { class: "chip good" }, of ? `${bytes(saves)} less peak ${of}` : `saves ${bytes(saves)}`),

@@ -4,13 +4,27 @@ import { h, fill } from "vramscope/dom.js";
 import { ago, count, isKnown, percent } from "vramscope/format.js";
 import { known, meter, sized } from "vramscope/parts/ui.js";
 import { stateBadge } from "vramscope/parts/run_state.js";
+import { TableSort } from "vramscope/parts/table_sort.js";
 import { highest } from "vramscope/series.js";
 
 const ROWS_EVERY_MS = 5_000;
 
+/** Columns: label, kind, and the key that rows are sorted by. */
+const COLUMNS = [
+  ["Rank", "rank", ({ rank }) => rank],
+  ["State", "state", ({ state }) => state],
+  ["Where", "where", ({ host, devices }) => `${host} ${devices[0]?.index ?? ""}`],
+  ["Peak allocated", "number peak", (rank) => rank.peak_allocated_bytes],
+  ["Peak reserved", "number reserved", (rank) => rank.peak_reserved_bytes],
+  ["Steps", "number steps", ({ steps }) => steps],
+  ["Last seen", "number seen", (rank) => rank.last_seen_seconds],
+];
+const KEYS = Object.fromEntries(COLUMNS.map(([label, , key]) => [label, key]));
+
 export class RanksPanel {
   constructor(onPick) {
     this.onPick = onPick;
+    this.sort = new TableSort(() => this.draw(this.run, this.view, true));
     this.element = h("section", { class: "card ranks panels-gap", hidden: true });
     this.element.style.marginTop = "14px";
   }
@@ -20,7 +34,7 @@ export class RanksPanel {
     const several = run.ranks.length > 1 || run.world_size > 1;
     this.element.hidden = !several;
     if (!several) return;
-    this.run = run;
+    Object.assign(this, { run, view });
     const key = JSON.stringify([run.ranks.map((rank) => [rank.rank, rank.state]), view.rank, view.device]);
     if (!force && key === this.key && performance.now() - this.drawnAt < ROWS_EVERY_MS) return;
     this.key = key;
@@ -34,7 +48,7 @@ export class RanksPanel {
       const seen = new Set(run.ranks.map((rank) => rank.rank));
       for (let rank = 0; rank < run.world_size; rank += 1) if (!seen.has(rank)) missingRanks.push(rank);
     }
-    const rows = run.ranks.map((rank) => {
+    const rows = this.sort.order(run.ranks, KEYS).map((rank) => {
       const worst = isKnown(top) && rank.peak_allocated_bytes === top && spread > 0;
       const total = rank.devices[0]?.total_bytes ?? run.capacity_bytes;
       return h(
@@ -102,13 +116,7 @@ export class RanksPanel {
             h(
               "tr",
               {},
-              ["Rank", "State", "Where"].map((name) => h("th", { class: name.toLowerCase(), scope: "col" }, name)),
-              [
-                ["Peak allocated", "peak"],
-                ["Peak reserved", "reserved"],
-                ["Steps", "steps"],
-                ["Last seen", "seen"],
-              ].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)),
+              COLUMNS.map(([label, kind]) => this.sort.head(label, kind)),
             ),
           ),
           h("tbody", {}, rows),

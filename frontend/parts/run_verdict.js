@@ -61,6 +61,7 @@ export function runVerdict(run, leaks = null, onCpu = false) {
   const tight = headroom < run.capacity_bytes * TIGHT;
   const found = run.leak_count > 0;
   const grows = !found && leaks?.verdict.level === "growth";
+  const findings = run.findings?.length ?? 0;
   const head = found
     ? "Leak found."
     : grows
@@ -70,12 +71,13 @@ export function runVerdict(run, leaks = null, onCpu = false) {
         : `It fits, with ${atMost}${bytes(headroom)} of headroom.`;
   return h(
     "div",
-    { class: `banner verdict ${found ? "bad" : grows || tight ? "warn" : "good"}`, "data-verdict": true },
+    { class: `banner verdict ${found ? "bad" : grows || tight || findings > 0 ? "warn" : "good"}`, "data-verdict": true },
     h("strong", {}, run.state === "running" && !found ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
     h(
       "span",
       {},
       sentences(run, leaks).flatMap((part) => [part, " "]),
+      findings > 0 && (findings === 1 ? "A finding is listed below." : `${count(findings)} findings are listed below.`),
     ),
   );
 }
@@ -237,6 +239,7 @@ export const verdictKey = (run, leaks, place) => [
   place,
   run.steps > 0,
   headroomOf(run),
+  run.findings?.length,
   leaks?.verdict,
   leaks?.scans,
   ...VERDICT_OF.map((name) => run[name]),

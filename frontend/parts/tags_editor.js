@@ -12,6 +12,8 @@ export const tagsOf = (text) => [
   ),
 ];
 
+const MOST_SHOWN = 2; // more would be cut to single letters
+
 /** Chips of a run's tags in a button. The page opens the field when it is pressed. */
 export function tagsButton(row) {
   return h(
@@ -22,7 +24,8 @@ export function tagsButton(row) {
       title: row.tags.length ? `${row.tags.join(", ")}: change (t)` : "add tags (t)",
       "aria-label": `change the tags of ${row.name}: ${row.tags.join(", ") || "none"}`,
     },
-    row.tags.map((tag) => h("span", { class: "chip tag" }, tag)),
+    row.tags.slice(0, row.tags.length > MOST_SHOWN ? 1 : MOST_SHOWN).map((tag) => h("span", { class: "chip tag" }, tag)),
+    row.tags.length > MOST_SHOWN && h("span", { class: "chip tag more-tags" }, `+${row.tags.length - 1}`),
     row.tags.length === 0 && h("span", { class: "add" }, "+ tag"),
   );
 }

@@ -1,9 +1,22 @@
 /** View of a run, kept in the URL: rank and device, window, axis. */
 
+import { anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { h } from "vramscope/dom.js";
 import { axisTime, count } from "vramscope/format.js";
 import { clockTicks } from "vramscope/series.js";
 import { setQuery, store } from "vramscope/store.js";
+
+/** Parameters that the URL may have; `readView` reads them. For an unknown rank, the page says which rank it shows. */
+export const ADDRESS = {
+  x: oneOf("time", "step", "clock"),
+  from: isNumber,
+  to: isNumber,
+  last: isNumber,
+  rank: anything,
+  device: anything,
+  smooth: oneOf("1"),
+  loss: oneOf("log", "linear"),
+};
 
 const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
 

@@ -109,14 +109,17 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     drag(page, chart, 0.1, 0.2)
     eventually(lambda: "from" in query(page))
     eventually(lambda: "allocations in view are drawn" in words(page, ".timeline .map-words"))
-    assert chart.evaluate("(chart) => chart.traces.some((trace) => trace.meta.kind === 'polygon')")
-    above = chart.evaluate(
-        "(chart) => { const { yaxis } = chart.plot._fullLayout; const { top } = chart.plot.getBoundingClientRect();"
-        " const peak = chart.plot.layout.annotations.find((note) => note.name === 'peak').y;"
-        " const tops = [...chart.querySelectorAll('.polygons path')].map((path) => path.getBoundingClientRect().top);"
-        " return top + yaxis._offset + yaxis.d2p(peak) - Math.min(...tops); }"
-    )
-    assert abs(above) < 3, "the polygons reach as high as the axis says, to some pixels"
+
+    def above() -> Any:
+        """Pixels from the highest polygon to the peak on the axis. The words arrive before the chart is drawn."""
+        return chart.evaluate(
+            "(chart) => { const { yaxis } = chart.plot._fullLayout; const { top } = chart.plot.getBoundingClientRect();"
+            " const peak = chart.plot.layout.annotations.find((note) => note.name === 'peak')?.y ?? NaN;"
+            " const tops = [...chart.querySelectorAll('.polygons path')].map((path) => path.getBoundingClientRect().top);"
+            " return Math.abs(top + yaxis._offset + yaxis.d2p(peak) - Math.min(...tops)); }"
+        )
+
+    eventually(lambda: above() < 3, what="polygons as high as the axis says, to some pixels")
     first, end = int(query(page)["from"]), int(query(page)["to"])
     moment = (first + end) // 2
     place = point(chart, moment + 0.5, 0.9)

@@ -353,3 +353,21 @@ def test_a_lost_server_is_told_and_a_look_that_came_meanwhile_is_shown(page: Any
     eventually(lambda: page.get_by_text("Data stale since").count() == 0)
     rank.finish()
     rank.client.close()
+
+
+def test_leaks_are_sorted_by_a_press_on_a_head(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.LEAKY.run}/leaks")
+    names = page.locator(".leaks tbody th")
+    names.first.wait_for()
+    as_sent = names.all_inner_texts()
+    retained = page.locator(".leaks thead th", has_text="Retained")
+    retained.get_by_role("button").click()
+    eventually(lambda: retained.get_attribute("aria-sort") == "descending")
+    assert names.all_inner_texts() == ["history", "logits", sender.MARKUP], "19.3 GiB, 1.53 GiB, 12 MiB"
+    retained.get_by_role("button").click()
+    eventually(lambda: retained.get_attribute("aria-sort") == "ascending")
+    assert names.all_inner_texts() == [sender.MARKUP, "logits", "history"]
+    assert page.evaluate("document.activeElement.dataset.sort") == "Retained", "the focus stays"
+    retained.get_by_role("button").click()
+    eventually(lambda: retained.get_attribute("aria-sort") is None)
+    assert names.all_inner_texts() == as_sent

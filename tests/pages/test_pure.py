@@ -124,6 +124,9 @@ def test_numbers_read_as_in_the_sentences_of_the_server(call: Any, function: str
         ("number", [1234.5], "1,235"),
         ("number", [1.7144817552695435e24], "1.71e24"),
         ("number", [-3e12], "-3.00e12"),
+        ("number", [0.00000154321], "1.54e-6"),
+        ("number", [-3e-5], "-3e-5"),
+        ("number", [0.0001], "0.0001"),
         ("ratio", [1.2345], "×1.23"),
         ("partOf", [7, 8], "7 of 8"),
         ("partOf", [8, 8], "8"),
@@ -752,4 +755,4 @@ def test_the_note_of_the_peak_names_optimizer_state(loaded: Any) -> None:
           return cells.element.querySelector("[data-kpi=peak] .note").textContent;
         }"""
     )
-    assert note == "60 % optimizer state"
+    assert note == "60\N{NO-BREAK SPACE}% optimizer state"

@@ -54,7 +54,7 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     strip = page.get_by_label("Key figures")
     eventually(lambda: "…" not in strip.inner_text())
     text = strip.inner_text()
-    assert re.search(r"Peak allocated\s+\d\d\.\d GiB\s+step \d+ · backward · \d+ % activations", text), text
+    assert re.search(r"Peak allocated\s+\d\d\.\d GiB\s+step \d+ · backward · \d+\s% activations", text), text
     assert re.search(r"Headroom\s+\d\d\.\d GiB", text), text
     assert "0.1 %" in text, "the cost of watching"
     assert "of step time, measured" in text
@@ -247,7 +247,7 @@ def test_times_and_losses_of_an_emulated_gpu_are_left_out_before_a_failure(
     rank.finish("failed", ("RuntimeError", "expected scalar type Half"))
     rank.client.close()
     page.goto(f"{server.url}/runs/{training.run}")
-    page.locator(".before-failure").wait_for()
+    page.locator(".before-failure [data-changed]").first.wait_for()
     rows = [row.get_attribute("data-changed") for row in page.locator(".before-failure [data-changed]").all()]
     assert "peak allocated" in rows
     assert [name in rows for name in ("step time", "loss")] == [shown, shown]
@@ -605,6 +605,11 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
     eventually(lambda: query(page).get("rank") == "3")
     assert page.get_by_label("Rank and device").input_value() == "3/0"
     eventually(lambda: panel.locator("tr.selected").inner_text().startswith("rank 3"))
+    panel.locator("thead").get_by_role("button", name="Peak allocated").click()
+    first, last = panel.locator("tbody tr").first, panel.locator("tbody tr").last
+    eventually(lambda: "worst" in (first.get_attribute("class") or ""), what="the highest peak first")
+    panel.locator("thead").get_by_role("button", name="Peak allocated").click()
+    eventually(lambda: "worst" in (last.get_attribute("class") or ""), what="the highest peak last")
 
 
 def test_the_heat_map_of_ranks_has_a_colour_for_each_and_chooses_one(page: Any, server: Any) -> None:

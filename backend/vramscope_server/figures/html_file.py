@@ -112,7 +112,11 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         showlegend=False,
+        uniformtext={"minsize": 9, "mode": "hide"},  # names of phases and boxes that are too narrow for them
     )
+    for shape in shown.layout.shapes:
+        if shape.line.color is None:  # Plotly's black is not seen in the dark
+            shape.line.color = _FIXED["out-of-memory"] if shape.name == "capacity" else "#888888"
     shown.layout.annotations = [note for note in shown.layout.annotations if note.name != "statement"]
     capacity = (shown.layout.meta or {}).get("capacity")
     if capacity and shown.layout.yaxis.range is None and _highest(shown) < _LITTLE_USED * capacity:

@@ -52,7 +52,7 @@ def parts_of(window: ReportedWindow) -> list[str]:
     return [
         f"<p>{escaped(' · '.join(facts))}</p>",
         drawn(course, 420),
-        section("What was alive at the highest moment", drawn(fire, max(200, 24 * levels + 60))),
+        section("Alive at the peak", drawn(fire, max(200, 24 * levels + 60))),
         *(f"<p class=muted>{escaped(note)}</p>" for note in trace.notes),
     ]
 
