@@ -150,7 +150,9 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     page.wait_for_url("**error=**")
     assert page.locator(".tabs [aria-current] .tab-count").inner_text() == "2 errors"
     page.set_viewport_size({"width": 400, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") == 400, "the list of errors is no wider than the screen"
+    assert page.evaluate("document.documentElement.scrollWidth") == 400, (
+        "the list of errors is no wider than the screen"
+    )
     page.set_viewport_size({"width": 1440, "height": 900})
     # 900 steps had finished: it was in the next, here as on the run's own page
     assert "step 901" in page.locator("[data-kpi=step]").inner_text()

@@ -203,7 +203,8 @@ def _techniques(techniques: list[Technique] | None) -> str:
 def _finding(finding: Pitfall) -> str:
     line = f":{finding['line']}" if finding["line"] else ""
     where = f" ({finding['file']}{line})" if finding["file"] else ""
-    return plain(f"{finding['text']} Fix: {finding['advice']}.{where}")
+    end = "" if finding["advice"].endswith(".") else "."
+    return plain(f"{finding['text']} Fix: {finding['advice']}{end}{where}")
 
 
 def _allocator(settings: str | None) -> str:

@@ -234,8 +234,7 @@ def _who(leak: Mapping[str, Any]) -> str:
         "cycle": f"keeps {tensors} in a reference cycle "
         + ("that no collector sees" if "in C++" in leak["holder"] else "until Python's garbage collector runs"),
         "idle-optimizer": "keeps the state of an optimizer that no longer steps; another optimizer trains its weights",
-        "tensor-growth": f"keeps {tensors}"
-        + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
+        "tensor-growth": f"keeps {tensors}" + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
     }.get(leak["kind"], f"keeps {tensors}, which its agent calls {leak['kind']!r}")
     if emptied := emptied_words(leak):
         what += f" until it is emptied {emptied}"
