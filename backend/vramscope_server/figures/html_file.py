@@ -97,7 +97,7 @@ def drawn(figure: go.Figure | dict[str, Any], height: int) -> str:
             role = str(meta.get("colour") or role)
         colour = _FIXED.get(role) or _COLOURS[turns.setdefault(role, len(turns)) % len(_COLOURS)]
         if trace.type == "bar":
-            trace.update(marker_color=colour)
+            trace.update(marker_color=colour, constraintext="both")
         elif meta.get("kind") == "area":
             trace.update(fillcolor=colour, line_color=colour, line_width=0)
         elif meta.get("kind") == "marker":
