@@ -148,7 +148,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert choice.input_value() == "aaaa000000000001", "of two that nobody survived the first"
     choice.select_option("bbbb000000000002")
     page.wait_for_url("**error=**")
-    assert page.locator(".tabs [aria-current] .tab-count").inner_text() == "2 errors"
+    assert page.locator(".tabs [aria-current] .tab-count").text_content() == "2 errors"
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 400, (
         "the list of errors is no wider than the screen"
