@@ -13,6 +13,7 @@ import { serverAddress } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 import { chosenPalette, chosenTheme, onThemeChange, setPalette, setTheme } from "vramscope/theme.js";
 
+const SHOWN_AFTER_MS = 2_000;
 const SHOWN_ROLES = ["parameters", "buffers", "workspaces", "optimizer", "gradients", "activations", "other"];
 
 class SettingsPage {
@@ -45,17 +46,14 @@ class SettingsPage {
     this.parts.classList.toggle("with-roles", Boolean(store.get().session?.required));
     this.stopTheme = onThemeChange(() => this.drawAppearance());
     this.drawAppearance();
-    const loaded = [this.tokens.load(), this.audit.load(), this.alerts.load(), this.messages.load(), this.loadServer()];
-    Promise.allSettled(loaded).then(() => this.parts.classList.remove("loading")); // so that no card pushes another one down
+    this.showAfter([this.tokens.load(), this.audit.load(), this.alerts.load(), this.messages.load(), this.loadServer()]);
+    this.latest = setTimeout(() => this.parts.classList.remove("loading"), SHOWN_AFTER_MS); // without an answer, too
     let session = store.get().session;
     this.stopSession = store.watch((state) => {
       if (state.session === session) return;
       session = state.session; // whether tokens are required is known only after the page is shown
       this.parts.classList.toggle("with-roles", Boolean(session?.required));
-      this.tokens.load();
-      this.audit.load();
-      this.alerts.load();
-      this.messages.load();
+      this.showAfter([this.tokens.load(), this.audit.load(), this.alerts.load(), this.messages.load()]);
       this.starts.draw();
     });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
@@ -65,6 +63,15 @@ class SettingsPage {
     this.stopTheme();
     this.stopSession();
     clearInterval(this.timer);
+    clearTimeout(this.latest);
+  }
+
+  /** Shows the cards once all are drawn and the session is known, so that none pushes another one down. */
+  showAfter(loads) {
+    this.loads = loads;
+    Promise.allSettled(loads).then(() => {
+      if (loads === this.loads && store.get().session) this.parts.classList.remove("loading");
+    });
   }
 
   async loadServer() {
