@@ -61,7 +61,7 @@ def wanted_symbols(torch_package: Path, libraries: set[str]) -> dict[str, Wanted
                     symbols[library].add(symbol)
                     if version is not None:
                         versions[library].add(version)
-    symbols["cuda"] |= driver_functions_by_name(torch_package)
+    symbols["cuda"] |= driver_functions_by_name(torch_package) | driver_functions_of_triton(torch_package.parent)
 
     for name, found in versions.items():
         if len(found) > 1:
@@ -101,6 +101,13 @@ def driver_functions_by_name(torch_package: Path) -> set[str]:
     text = (torch_package / "lib/libc10_cuda.so").read_bytes()
     names = {n.decode() for n in re.findall(rb"\x00(cu[A-Z][A-Za-z0-9]{4,}(?:_v[0-9])?)(?=\x00)", text)}
     return {n for n in names if library_by_prefix(n) == "cuda"}
+
+
+def driver_functions_of_triton(packages: Path) -> set[str]:
+    """Return the driver functions that Triton's C code calls. It is compiled at its first kernel, and fails if one is missing."""
+    source = packages / "triton/backends/nvidia/driver.c"
+    text = source.read_text(errors="replace") if source.exists() else ""
+    return {name for name in re.findall(r"\bcu[A-Z]\w+(?=\()", text) if library_by_prefix(name) == "cuda"}
 
 
 def defined_symbols(path: Path) -> set[str]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
+import pytest
 import torch
+
+from vramscope_emulated_gpu.symbols import driver_functions_of_triton
 
 
 def test_a_graph_keeps_its_memory_in_a_private_pool():
@@ -19,6 +25,33 @@ def test_a_graph_keeps_its_memory_in_a_private_pool():
     graph.reset()
     torch.cuda.empty_cache()
     assert all(s["segment_pool_id"] == (0, 0) for s in torch.cuda.memory_snapshot())
+
+
+def test_the_driver_knows_which_streams_are_captured():
+    """Triton asks the driver, where PyTorch asks the runtime."""
+    driver, status, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(-1), []
+    x = torch.randn(8, device="cuda")
+
+    def ask() -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        assert driver.cuStreamIsCapturing(stream, ctypes.byref(status)) == 0
+        found.append(status.value)
+
+    ask()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        x + 1
+        ask()
+    ask()
+    assert found == [0, 1, 0]
+
+
+def test_the_driver_has_each_function_that_triton_calls():
+    """Triton compiles its part at its first kernel. A missing function would end each program with torch.compile."""
+    pytest.importorskip("triton")
+    names = driver_functions_of_triton(Path(torch.__file__).parents[1])
+    driver = ctypes.CDLL("libcuda.so.1")
+    assert "cuModuleLoadData" in names
+    assert [name for name in sorted(names) if not hasattr(driver, name)] == []
 
 
 def test_a_recorded_stream_delays_the_free(run_python):

@@ -137,6 +137,14 @@ API cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsi
     eg_copy((void *)at, &value, 4);
     return OK;
 }
+/* The capture of CUDA graphs is libcudart's, which a program of Triton alone does not load. */
+static int (*is_captured)(void *stream);
+void eg_find_captures_with(int (*function)(void *stream)) { is_captured = function; }
+API cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+    int active = is_captured && is_captured(stream);
+    *status = active ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return OK;
+}
 API cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr at) {
     eg_range range;
     if (eg_find_range((void *)at, &range)) return CUDA_ERROR_INVALID_VALUE;

@@ -103,5 +103,6 @@ void eg_refuse(const char *what); /* a sentence about what the program asked for
 
 /* driver.c */
 void *eg_driver_function(const char *name);
+void eg_find_captures_with(int (*function)(void *stream)); /* libcudart knows which streams are captured */
 
 #pragma GCC visibility pop

@@ -35,6 +35,8 @@ static stream *stream_of(cudaStream_t handle) {
 static event *event_of(cudaEvent_t handle) { return (event *)handle; }
 
 int eg_captured(cudaStream_t handle) { return stream_of(handle)->capture != 0; }
+static int stream_is_captured(void *handle) { return eg_captured(handle); }
+__attribute__((constructor)) static void tell_driver(void) { eg_find_captures_with(stream_is_captured); }
 void eg_count_captured_kernel(void) { __atomic_add_fetch(&captured_kernels, 1, __ATOMIC_RELAXED); }
 
 /* streams */
