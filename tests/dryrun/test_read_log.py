@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 
 import pytest
 
@@ -42,14 +43,14 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
     ("line", "kind", "operation", "assumed"),
     [
         ("x.sum().item()", "number", "item", "0"),
-        ("x[: int(x.sum().item())]", "length", "item", "0"),
+        ("range(int(x.sum().item()))", "length", "item", "0"),
         ("x.cpu()[0] > 1", "used_copy", "to_dtype_layout", "zeros"),
         ("x.to_sparse().coalesce()", "shape", "to_sparse", "nothing"),
         ("float(x.sum())", "number", "item", "0"),
         ("x.long().sum().item()", "used_number", "item", "0"),
-        ("x[: x.long().sum()]", "length", "item", "0"),
+        ("torch.zeros(int(x.long().sum()))", "length", "item", "0"),
         ("x.int().max().item()", "used_number", "item", "0"),  # 4 bytes, as a float has
-        ("x[: int(x.int().max())]", "length", "item", "0"),
+        ("range(x.int().max())", "length", "item", "0"),
         ("x.double().sum().item()", "number", "item", "0"),
         ("assert bool((x > 0).any())", "check", "is_nonzero", "True"),
         ("if (x > 0).any(): raise ValueError", "check", "is_nonzero", "False"),
@@ -77,6 +78,23 @@ def test_a_read_has_a_purpose(reads_of, line, kind, operation, assumed):
     first, *others = reads_of(line)
     assert (first.kind, first.operation, first.assumed) == (kind, operation, assumed)
     assert {other.kind for other in others} <= {kind}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not say which expression reads")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert len(x[: int(x.sum().item())]) == 200",
+        "assert len(x[: x.long().sum()]) == 200",
+        "assert x[:, : int(x.int().max()) + 1].shape == (200, 100)",
+        "n = x.double().sum().item(); assert len(x[: int(n)]) == 200",
+        "k = x.long().sum(); assert len(x[:k]) == 200",
+        "n = x.argmax().item(); assert len(x[: min(n, 150)]) == 150",
+    ],
+)
+def test_an_end_of_a_slice_is_that_of_the_dimension(reads_of, line):
+    (read,) = reads_of(line)
+    assert (read.kind, read.operation, read.assumed) == ("largest", "item", "every element")
 
 
 @pytest.mark.parametrize("line", ["str(x)", "repr(x[0])", "f'{x}'"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramscope.dry_run.slice_ends import is_slice_end
 from vramscope.dry_run.uses import decides, is_length
 
 
@@ -135,3 +136,53 @@ def test_of_several_values_in_a_line_each_has_its_own_use(tmp_path, line, readin
     column = line.index(reading)
     place = 1, column, 1, column + len(reading.strip())
     assert (decides(str(path), 1, place), is_length(str(path), 1, place)) == expected
+
+
+def is_end_in(tmp_path, code, reading="n.item()"):
+    path = tmp_path / "train.py"
+    path.write_text(code)
+    first = code[: code.index(reading)]
+    line, column = first.count("\n") + 1, len(first) - (first.rfind("\n") + 1)
+    return is_slice_end(str(path), (line, column, line, column + len(reading)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "y = x[: n.item()]",
+        "y = x[:, : n.item() + 1, :]",
+        "y = x[..., : min(64, int(n.item() * len(x)))]",
+        "m = n.item()\nx, y = x[:, :m], y[:, : m - 1]",
+        "m = int(n.item())\nx = x[:m]\ndef f(m):\n    return x[:m]",
+    ],
+)
+def test_a_number_that_only_cuts_slices_is_an_end(tmp_path, code):
+    assert is_end_in(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "y = x[n.item() :]",
+        "y = x[2 : n.item()]",
+        "y = x[: -n.item()]",
+        "y = x[: len(x) - n.item()]",
+        "y = x[: len(x) // n.item()]",
+        "y = x[: n.item() % 64]",
+        "x[: n.item()] = 0",
+        "y = x[k, : n.item() : 2]",
+        "y = x[rows[n.item()], :m]",
+        "m = n.item()\ny = x[:m]\nfor i in range(m): pass",
+        "m = n.item()\ny = x[:m]\ndef f():\n    return torch.zeros(m)",
+        "m = -n.item()\ny = x[:m]",
+        "m = n.item()",
+        "print(n.item())",
+    ],
+)
+def test_a_number_with_another_use_is_no_end(tmp_path, code):
+    assert not is_end_in(tmp_path, code)
+
+
+@pytest.mark.parametrize(("slices", "expected"), [("x[:, :n]", True), ("x[k, :n]", False), ("x[:m, :n]", False)])
+def test_a_tensor_is_an_end_if_nothing_else_is_read_in_the_brackets(tmp_path, slices, expected):
+    assert is_end_in(tmp_path, f"y = {slices}", slices) is expected

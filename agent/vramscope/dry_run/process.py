@@ -19,6 +19,7 @@ from vramscope.dry_run import (
     object_collectives,
     one_rank,
     optimizers,
+    result_sizes,
     routing,
     sequence_lengths,
     sparse_entries,
@@ -76,6 +77,7 @@ class DryRunProcess(StepListener):
             host_masks.install()
             number_types.install()
             sparse_entries.install()
+            result_sizes.install()
             sequence_lengths.install(self._log.lengths)
             generated_text.install(self._log.text_ends)
             optimizers.install()

@@ -16,13 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from vramscope.dry_run import host_masks, number_types, routing, sequence_lengths, sparse_entries
+from vramscope.dry_run import host_masks, number_types, result_sizes, routing, sequence_lengths, sparse_entries
 from vramscope.dry_run.branches import Question, question_of, span_now
+from vramscope.dry_run.slice_ends import is_slice_end
 from vramscope.dry_run.uses import decides, is_length
 from vramscope.guard import guarded
 from vramscope.process import patching
 from vramscope.process.frames import is_library, is_own, is_torch
-from vramscope.protocol.assumed_value import AssumedValue
+from vramscope.protocol.assumed_value import AssumedValue, bits_of
 from vramscope.protocol.dry_run import Read, ReadKind
 
 SHAPE_OPERATIONS: Final = frozenset(
@@ -33,7 +34,8 @@ SHAPE_OPERATIONS: Final = frozenset(
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
 WRAPPERS: Final = frozenset(
-    str(one.__file__) for one in (host_masks, number_types, patching, routing, sequence_lengths, sparse_entries)
+    str(one.__file__)
+    for one in (host_masks, number_types, patching, result_sizes, routing, sequence_lengths, sparse_entries)
 )
 """Files whose functions stand between the program and PyTorch's. They read nothing of the device themselves."""
 COALESCING: Final = frozenset({"coalesce", "_coalesce"})
@@ -55,6 +57,8 @@ WIDTHS: Final = (4, 8)
 """Bytes of an integer."""
 SMALL_BYTES: Final = 64 * 1024
 """Maximum bytes of a copy that may contain sizes or positions, on which the needed memory depends."""
+LARGEST_END: Final = 1 << 30
+"""Number that is read as the end of a slice. No dimension is longer, and it is exact in each type of 4 bytes or more."""
 MOST_EXPRESSION: Final = 60
 """Number of characters up to which a condition is quoted."""
 SHOWN_INSIDE: Final = frozenset({"branch", "used_number", "length"})
@@ -176,10 +180,16 @@ class ReadLog:
                 given = self._given(place, size_bytes)
             if given is not None:
                 return given
-            if place.operation in COALESCING and size_bytes in WIDTHS and (found := sparse_entries.now()) is not None:
-                return self._bound(place, found)
+            if (most := _most(place, size_bytes)) is not None:
+                return self._bound(place, most)
+            if place.kind == "largest":
+                end = self._bound(place, LARGEST_END)
+                return bits_of(end, size_bytes, number_types.reads_float() is True) or 0
+            is_size = place.kind == "shape"
+            if is_size and place.operation == "bincount" and result_sizes.has_minimum():
+                place = replace(place, kind="used_number", assumed=result_sizes.BELOW_MINIMUM)
             self._count(place)
-            if place.kind == "shape":
+            if is_size:
                 return int(size_bytes == 1)  # PyTorch checks its own arguments
             changes = self._in_step[place] % READS_UNTIL_CHANGE == 0
             return int((place.assumed == "True") != changes) if place.kind in ("branch", "check") else 0
@@ -294,6 +304,15 @@ class ReadLog:
             self._on_stuck()
 
 
+def _most(place: ReadPlace, size_bytes: int) -> int | None:
+    """Return the largest size that a result can have, where its size is read and has a bound. None elsewhere."""
+    if size_bytes not in WIDTHS:
+        return None
+    if place.operation in COALESCING:
+        return sparse_entries.now()
+    return result_sizes.most_different() if place.operation in result_sizes.UNIQUE else None
+
+
 def _is_for(one: AssumedValue, place: ReadPlace) -> bool:
     """Whether an assumption is for this read: for the user's line, or for that of an installed package which reads."""
     file, _, line = (place.via or "").rpartition(":")
@@ -364,6 +383,13 @@ def _purpose(
     is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno, reading)
     if not scalar and (operations or size_bytes > 8):
         return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
+    if (
+        frame is not None
+        and innermost is frame
+        and size_bytes in WIDTHS
+        and is_slice_end(frame.f_code.co_filename, reading)
+    ):
+        return "largest", "every element"
     if is_used and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
         return "length", "0"
     return "number" if is_float and not is_used else "used_number", "0"

@@ -40,16 +40,19 @@ class AssumedValue:
 
     def bits(self, size_bytes: int, is_float: bool) -> int | None:
         """Return the bytes that are read, as a number. None if a value of this size and type cannot be given."""
-        if isinstance(self.value, str):
-            return None
-        if not is_float:
-            fits = size_bytes <= 8 and -(1 << 8 * size_bytes - 1) <= self.value < 1 << 8 * size_bytes
-            return int(self.value) & (1 << 8 * size_bytes) - 1 if fits and self.value == int(self.value) else None
-        form = FLOATS.get(size_bytes)
-        try:
-            return None if form is None else int.from_bytes(struct.pack(form, self.value), "little")
-        except (OverflowError, struct.error):
-            return None  # larger than every number of that size
+        return None if isinstance(self.value, str) else bits_of(self.value, size_bytes, is_float)
+
+
+def bits_of(value: float, size_bytes: int, is_float: bool) -> int | None:
+    """Return the bytes of a value, as a number. None if it does not fit into this size and type."""
+    if not is_float:
+        fits = size_bytes <= 8 and -(1 << 8 * size_bytes - 1) <= value < 1 << 8 * size_bytes
+        return int(value) & (1 << 8 * size_bytes) - 1 if fits and value == int(value) else None
+    form = FLOATS.get(size_bytes)
+    try:
+        return None if form is None else int.from_bytes(struct.pack(form, value), "little")
+    except (OverflowError, struct.error):
+        return None  # larger than every number of that size
 
 
 def parse(text: str) -> AssumedValue:

@@ -1,0 +1,76 @@
+"""Sizes of results that depend on data, but have a bound: ``unique()``, and ``bincount()`` with a minimum length."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from vramscope.guard import guarded
+from vramscope.process.patching import Patches
+
+UNIQUE: Final = frozenset({"_unique2", "unique_dim", "unique_consecutive"})
+"""Operations that read the number of different elements."""
+BELOW_MINIMUM: Final = "numbers below the minlength of bincount()"
+"""What a bincount with a minimum is assumed to count."""
+
+
+class _Current(threading.local):
+    most: int | None = None
+    has_minimum: bool = False
+
+
+_current = _Current()
+
+
+def most_different() -> int | None:
+    """Return how many elements differ at most, in the ``unique()`` that this thread computes. None if it computes none."""
+    return _current.most
+
+
+def has_minimum() -> bool:
+    """Return whether this thread computes a ``bincount()`` with a ``minlength``."""
+    return _current.has_minimum
+
+
+@guarded("the sizes of results")
+def install() -> None:
+    """Note each call of such functions from now on."""
+    import torch
+
+    def unique(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        before, _current.most = _current.most, _rows(tensor, kwargs.get("dim"))
+        try:
+            return original(tensor, *args, **kwargs)
+        finally:
+            _current.most = before
+
+    def unique_dim(original: Any, tensor: Any, dim: int, *args: Any, **kwargs: Any) -> Any:
+        before, _current.most = _current.most, _rows(tensor, dim)
+        try:
+            return original(tensor, dim, *args, **kwargs)
+        finally:
+            _current.most = before
+
+    def bincount(original: Any, *args: Any, **kwargs: Any) -> Any:
+        minimum = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
+        before, _current.has_minimum = _current.has_minimum, minimum > 0
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _current.has_minimum = before
+
+    patches = Patches()
+    patches.wrap(torch, "_unique2", unique)
+    patches.wrap(torch._VF, "unique_consecutive", unique)
+    patches.wrap(torch._VF, "unique_dim", unique_dim)
+    for owner in (torch, torch.Tensor):
+        patches.wrap(owner, "bincount", bincount)
+
+
+@guarded("the rows of a tensor")
+def _rows(tensor: Any, dim: int | None) -> int | None:
+    if not tensor.is_cuda:
+        return None
+    if str(tensor.dtype) == "torch.bool" and dim is None:
+        return max(1, tensor.numel() // 2)  # the number of true elements is read, and then both values occur
+    return int(tensor.numel() if dim is None else tensor.shape[dim])
