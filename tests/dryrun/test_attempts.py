@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramscope.protocol.dry_run import NO_EIGHT_BIT, ChangeOutcome, ProcessReport
-from vramscope_server.cli.dryrun import attempt_report, attempts
+from vramscope_server.cli.dryrun import attempt_html, attempt_report, attempts
 from vramscope_server.cli.dryrun.cards import MIB, card_named
 from vramscope_server.cli.dryrun.changes import CHANGES, already_used, offered, without_useless
 from vramscope_server.cli.dryrun.training import Plan, Trial
@@ -182,6 +182,25 @@ def test_the_table_marks_what_rests_on_assumptions(tried, capsys):
     assert "no change [1]" in said
     assert "[1] assumed: train.py:7 is taken as True" in said
     assert "    line of bf16_autocast" in said
+
+
+def test_the_file_has_the_table_the_figure_and_the_lines(tried, tmp_path):
+    """One file without addresses, so that it needs no server. Texts of the program are escaped."""
+    answer, _ = tried(CARD_MIB + 2_000)
+    path = tmp_path / "changes.html"
+    attempt_html.write(path, answer)
+    assert "The work of a step is unknown." in path.read_text()
+    answer["plain"] |= {"assumptions": ["`a<b>` at train.py:7 is taken as True"], "work_ratio": 1.0}
+    for row in answer["alone"]:
+        row["work_ratio"] = 1.0 if row["changes"] == ["bf16 autocast"] else None
+    attempt_html.write(path, answer)
+    page = path.read_text()
+    headline = attempt_report.headline(answer)
+    assert f"<title>{headline[:1].upper()}{headline[1:]}</title>" in page
+    for text in ("no change [1]", "bf16 autocast", "line of bf16_autocast", "[1] assumed: `a&lt;b&gt;` at train.py:7"):
+        assert text in page
+    assert "The work of a step is unknown." not in page
+    assert not {word for word in ("<script src", "<link", "a<b>") if word in page}
 
 
 def test_a_training_without_a_trustworthy_answer_is_not_tried(monkeypatch):

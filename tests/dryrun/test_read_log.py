@@ -61,6 +61,7 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
         ("x[0].cpu()", "used_copy", "to_dtype_layout", "zeros"),
         ("x[0].long().tolist()", "used_copy", "to_dtype_layout", "zeros"),
         ("x[0].tolist()", "copy", "to_dtype_layout", "zeros"),
+        ("import io; torch.save(x[0].long(), io.BytesIO())", "copy", "copy_", "zeros"),
         ("x.unique()", "shape", "_unique2", "nothing"),
         ("x.nonzero()", "shape", "nonzero", "nothing"),
         ("x[x > 0]", "shape", "index_Tensor", "nothing"),

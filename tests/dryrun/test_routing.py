@@ -47,3 +47,9 @@ def test_every_way_of_calling_them_works() -> None:
     assert routing.last() is None
     with pytest.raises(TypeError):
         torch.topk(y)
+
+
+def test_the_nearest_of_many_rows_are_no_experts() -> None:
+    """``topk()`` also chooses hard negatives from a memory bank."""
+    assert routing.Routing(8, 8192, is_topk=True).looks_like_experts(8192)
+    assert not routing.Routing(16384, 16384, is_topk=True).looks_like_experts(256)

@@ -236,6 +236,17 @@ def test_peaks_are_no_upper_bound_if_something_is_left_out(others):
     assert most(**others) == "5.00 MiB in step 1"
 
 
+def test_of_many_harmless_reads_the_first_lines_are_printed(judged):
+    """All of them are in the JSON."""
+    plain: Any = {"peak_step": None, "peak_phase": None, "peak_categories": None, "page": None}
+    for reads, last in ((5, "train.py:5: number, 2 times"), (9, "5 more lines (--json)")):
+        answer = report.answer(
+            judged(10_000, *(read("number", line=1 + at) for at in range(reads))), CARD, PLAN, "2.13.0"
+        )
+        texts = [text for _, text in report._rows(answer | plain, server_stopped=False)]
+        assert (len(answer["reads"]), len(texts), texts[-1]) == (reads, 5, last)
+
+
 def test_how_to_start_the_server_is_said_if_it_has_stopped(judged):
     page = "http://127.0.0.1:9000/runs/a"
     plain: Any = {"peak_step": None, "peak_phase": None, "peak_categories": None, "page": page}
@@ -307,7 +318,10 @@ def trial(**others: Any) -> Trial:
             "the script used no memory of the GPU: check which device it chooses",
         ),
         ({"run": {"peak_allocated_bytes": 0}}, "the script used no memory of the GPU: check which device it chooses"),
-        ({"processes": 2}, "2 processes trained without ranks, and the figures are those of one of them"),
+        (
+            {"processes": 2},
+            "2 processes trained without ranks, and the figures are those of one of them: give the command of one training",
+        ),
     ],
 )
 def test_figures_of_something_else_are_not_trusted(others, fault):

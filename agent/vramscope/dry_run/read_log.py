@@ -323,12 +323,13 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
     """Return the user's line of a read, and the purpose of the value, from the frames and PyTorch's operations."""
     innermost: FrameType | None = None
     library: FrameType | None = None
-    formats = False
+    formats = saves = False
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own(file):
             innermost = innermost or frame
             formats = formats or (is_torch(file) and file.endswith("_tensor_str.py"))
+            saves = saves or (is_torch(file) and file.endswith("torch/serialization.py"))
             if not is_library(file):
                 break
             if library is None and not is_torch(file):
@@ -337,7 +338,7 @@ def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> R
     kind, assumed = _purpose(size_bytes, operations, innermost, library or frame)
     shown = innermost if kind in SHOWN_INSIDE and innermost is not frame else library
     return ReadPlace(
-        kind="print" if formats else kind,
+        kind="print" if formats else "copy" if saves else kind,  # nothing depends on what torch.save() writes
         operation=operations[0] if operations else "",
         file=None if frame is None else frame.f_code.co_filename,
         line=None if frame is None else frame.f_lineno,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from vramscope.guard import guarded
 from vramscope.process.patching import Patches
+
+MOST_EXPERTS: Final = 1024
+"""Number of candidates up to which a choice may be one among experts. Mixtures have some hundreds of experts at most."""
 
 
 class Routing(NamedTuple):
@@ -30,7 +33,9 @@ class Routing(NamedTuple):
 
     def looks_like_experts(self, elements: int) -> bool:
         """True if a mask of this size may be one over the rows of an expert: ``topk()`` chose, and each expert has rows."""
-        return self.is_topk and self.shares[-1] > 0 and self.selected(elements) < elements
+        return (
+            self.is_topk and self.experts <= MOST_EXPERTS and self.shares[-1] > 0 and self.selected(elements) < elements
+        )
 
 
 class _Last(threading.local):

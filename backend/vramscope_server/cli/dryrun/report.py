@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from rich.table import Table
@@ -26,6 +26,8 @@ from vramscope_server.cli.dryrun.verdict import (
 from vramscope_server.cli.tables import console, put
 from vramscope_server.reports.run_facts import CATEGORY_NAMES
 
+MOST_HARMLESS: Final = 4
+"""Number of lines with harmless reads that are printed."""
 CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
 WORDS: Final = {
     "shape": "size of a result",
@@ -215,7 +217,7 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
             found["reasons"] if found["page"] is not None else found["reasons"][1:],
         ),  # the first is in the headline
         ("assumed", found["assumptions"]),
-        ("read as 0", [_read(read) for read in found["reads"] if read["kind"] in ("number", "copy", "check")]),
+        ("read as 0", _harmless(found["reads"])),
     ):
         yield from ((name if not at else "", text) for at, text in enumerate(texts))
     if found["page"] is not None:
@@ -253,6 +255,13 @@ def _workspaces(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
         yield "cuDNN", f"{text}; FFT and explicit GEMM need more"
     if found["cudnn_tries_algorithms"]:
         yield "", "cudnn.benchmark is on, and tries all workspaces for which memory is free: no upper bound is known"
+
+
+def _harmless(reads: Sequence[ReadRow]) -> list[str]:
+    """Format reads on which nothing depends, and the number of lines that are left out."""
+    rows = [_read(read) for read in reads if read["kind"] in ("number", "copy", "check")]
+    left_out = len(rows) - MOST_HARMLESS
+    return rows if left_out < 2 else [*rows[:MOST_HARMLESS], f"{count(left_out)} more lines (--json)"]
 
 
 def _read(read: ReadRow) -> str:

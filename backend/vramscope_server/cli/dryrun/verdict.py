@@ -89,7 +89,10 @@ def faults(trial: Trial) -> list[str]:
     elif trial.end == "ended" and not peak_allocated(trial):
         found.append("the script used no memory of the GPU: check which device it chooses")
     if trial.processes > 1:
-        found.append(f"{trial.processes} processes trained without ranks, and the figures are those of one of them")
+        found.append(
+            f"{trial.processes} processes trained without ranks, and the figures are those of one of them: "
+            "give the command of one training"
+        )
     for read in reads_of(trial):
         if read.kind in ("shape", "length"):
             line = _line_of(read)
