@@ -338,7 +338,7 @@ def test_a_caught_error_does_not_fit(monkeypatch):
     monkeypatch.setattr(dryrun, "train", lambda *_: trial(end=next(ends)))
     verdict = dryrun.judge(PLAN, CARD)
     assert verdict.answer == "does not fit"
-    assert verdict.reasons == ["it ran out of memory, and the script caught the error and went on"]
+    assert verdict.reasons == ["it ran out of memory; the script caught the error and went on, and 3 steps ended"]
 
 
 def test_a_need_that_grows_with_the_card_is_not_known(monkeypatch):

@@ -213,11 +213,14 @@ def test_a_baseline_is_stored_and_a_failure_names_the_line(first: SuiteRun) -> N
     assert outcomes(stored) == {compared: "PASSED", unchanged: "PASSED"}, stored
     known = Baselines(first.folder).read(f"test_compared.py::{compared}")
     assert known is not None and (known.card, known.peak_allocated_bytes) == ("h100", 40 << 20)
-    (first.folder / "model.py").write_text(MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')"))
+    changed = MODEL.format(line="more = torch.zeros(8, 1 << 18, device='cuda')")
+    (first.folder / "model.py").write_text(changed.replace("kept = torch.zeros(rows", "kept = torch.zeros(rows - 2"))
     said = run_suite(first.folder, "test_compared.py")
     assert outcomes(said) == {compared: "FAILED", unchanged: "PASSED"}, said
-    assert "peak 48.0 MiB, which is 8.00 MiB (20.0 %) above the baseline of 40.0 MiB" in said
+    assert "peak 46.0 MiB, which is 6.00 MiB (15.0 %) above the baseline of 40.0 MiB" in said
     assert "+8.00 MiB  model.py:7 work: more = torch.zeros(8" in said
+    assert "+38.0 MiB  model.py:6 work: kept = torch.zeros(rows - 2, " in said
+    assert "less:\n     -40.0 MiB  model.py work: kept = torch.zeros(rows, " in said
 
 
 @on_the_emulated_card

@@ -199,26 +199,31 @@ class EmulatedTest(pytest.Item):
         return found
 
     def _lines(self, memory: TestMemory, known: Baseline | None) -> str:
-        """Lines whose memory at the peak has grown most; without a baseline, those with most memory."""
+        """Lines whose memory at the peak has changed most; without a baseline, those with most memory."""
         now = self._by_source(memory.lines)
-        before = {
-            (line.file, line.function, line.source): line.bytes for line in ([] if known is None else known.lines)
-        }
+        before = Counter(
+            {(one.file, one.function, one.source): one.bytes for one in ([] if known is None else known.lines)}
+        )
         numbers = {
-            (os.path.relpath(one.file, self.path.parent), one.function, one.source): one.line
+            (os.path.relpath(one.file, self.path.parent), one.function, one.source): f":{one.line}"
             for one in memory.lines
             if one.file
         }
-        grown = Counter({place: size - before.get(place, 0) for place, size in now.items()})
-        rows = []
-        for place, more in grown.most_common(SHOWN_LINES):
-            if more < LEAST_SHARE * memory.peak_allocated_bytes:
-                break
-            file, function, source = place
-            where = f"{file}:{numbers[place]} {function}: {source}" if file else function
-            size = amount(more) if known is None else f"+{amount(more)}"
-            rows.append(f"  {size:>12}  {where}")
-        if not rows:
-            return ""
-        head = "most memory at the peak:" if known is None else "more memory at the peak than in the baseline:"
-        return "\n".join(["", head, *rows])
+
+        def rows(
+            head: str, larger: Counter[tuple[str, str, str]], smaller: Counter[tuple[str, str, str]], sign: str
+        ) -> list[str]:
+            found = []
+            for place, size in (larger - smaller).most_common(SHOWN_LINES):
+                if size < LEAST_SHARE * memory.peak_allocated_bytes:
+                    break
+                file, function, source = place
+                where = f"{file}{numbers.get(place, '')} {function}: {source}" if file else function
+                found.append(f"  {sign + amount(size):>12}  {where}")
+            return [head, *found] if found else []
+
+        if known is None:
+            return "\n".join(["", *rows("most memory at the peak:", now, before, "")])
+        more = rows("more memory at the peak than in the baseline:", now, before, "+")
+        # A line is known by its text, so that a changed line is in both lists.
+        return "\n".join(["", *more, *rows("less:", before, now, "-")])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from vramscope.protocol import assumed_value
-from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.number_format import amount, count
 from vramscope_server.cli.client import Failure, address, change, print_json
 from vramscope_server.cli.dryrun import attempt_html, attempt_report, report, several_cards
 from vramscope_server.cli.dryrun.attempts import attempt_all
@@ -162,5 +162,6 @@ def judge(plan: Plan, card: Card) -> Verdict:
     if large.end == "out of memory":
         why = "it ran out of memory on a card of 1 TiB, too, so that its need is not known"
         return verdict("does not fit", trial, trials, card, why)
-    caught = "" if trial.status else "it ran out of memory, and the script caught the error and went on"
+    ended = f", and {count(trial.steps)} steps ended" if trial.steps else ""
+    caught = "" if trial.status else f"it ran out of memory; the script caught the error and went on{ended}"
     return verdict("does not fit", large, trials, card, caught)

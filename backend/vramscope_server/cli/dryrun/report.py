@@ -212,10 +212,7 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
         yield "steps", f"{count(found['steps'])}, with PyTorch {found['torch']}; what comes later is not in the answer"
         yield from _memory(found)
     for name, texts in (
-        (
-            "doubt",
-            found["reasons"] if found["page"] is not None else found["reasons"][1:],
-        ),  # the first is in the headline
+        ("doubt", found["reasons"][1:]),  # the first is in the headline
         ("assumed", found["assumptions"]),
         ("read as 0", _harmless(found["reads"])),
     ):
