@@ -110,6 +110,7 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
     line = """y = x[x > 0]; z = torch.where(x > 0); x[x < 0] = 1; assert len(y) == len(z[0]) == x.numel(); y.long().bincount()
     assert x.unique().shape == torch.unique_consecutive(x).shape == y.shape and x.unique(dim=1).shape == x.shape
     assert y.long().bincount(minlength=9).shape == (9,)
+    rows = (x > 0).sum().item(); assert torch.zeros(rows).numel() == len(range((x > 0).count_nonzero())) == len(y)
     assert len(x[torch.tensor([step % 2 == 0 for step in range(len(x))]).cuda()]) == len(x) // 2, 'known from the host'"""
     answer, said = dryrun(line, "--card", "l4", "--steps", "1")
     assert (answer["answer"], answer["exit_code"]) == ("not trustworthy", 5)
@@ -120,6 +121,7 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
         "train.py:8 selects every element (an upper bound)",
         "train.py:9 selects every element (an upper bound)",
         "train.py:10 reads numbers below the minlength of bincount()",
+        "train.py:11 selects every element (an upper bound)",
     ], said
 
 

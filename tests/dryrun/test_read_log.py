@@ -51,6 +51,8 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
         ("torch.zeros(int(x.long().sum()))", "length", "item", "0"),
         ("x.int().max().item()", "used_number", "item", "0"),  # 4 bytes, as a float has
         ("range(x.int().max())", "length", "item", "0"),
+        ("n = x.int().max().item(); torch.zeros(n)", "length", "item", "0"),
+        ("k = 9; f'{x[:k].mean():.2f}'", "number", "item", "0"),
         ("x.double().sum().item()", "number", "item", "0"),
         ("assert bool((x > 0).any())", "check", "is_nonzero", "True"),
         ("if (x > 0).any(): raise ValueError", "check", "is_nonzero", "False"),

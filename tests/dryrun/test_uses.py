@@ -128,6 +128,11 @@ def test_without_a_source_it_may_decide():
         ("log(loss.item(), loss.item() > 3)", "loss.item() ", (True, False)),
         ("print(loss.item(), rows[2 * k.item()])", "k.item()", (True, False)),
         ("n, shown = int(k), loss.item(); x[:n]", "int(k)", (True, True)),
+        ("n = k.item(); y = torch.zeros(n)", "k.item()", (False, True)),
+        ("y = torch.zeros(4, k)", "torch.zeros(4, k)", (False, True)),
+        ("assert len(range(k)) > 3", "range(k)", (True, True)),
+        ("shown = float(x[:n].mean())", "float(x[:n].mean())", (False, False)),
+        ("print(f'{x[:n].mean():.2f}')", "{x[:n].mean():.2f}", (False, False)),
     ],
 )
 def test_of_several_values_in_a_line_each_has_its_own_use(tmp_path, line, reading, expected):

@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from vramscope.guard import guarded
 
+MOST: Final = "_vramscope_most"
+"""Attribute of a tensor with one number: the largest that it can be."""
 METHODS: Final = ("item", "tolist", "__int__", "__float__", "__index__")
 """Methods of tensors that return Python numbers."""
 
 
 class _Reading(threading.local):
     is_float: bool | None = None
+    most: int | None = None
 
 
 _reading = _Reading()
@@ -23,6 +26,11 @@ _reading = _Reading()
 def reads_float() -> bool | None:
     """Return whether this thread is reading a floating-point tensor; None if no method of a tensor is running."""
     return _reading.is_float
+
+
+def most() -> int | None:
+    """Return the largest number that this thread can be reading, where it counts the elements of a mask; else None."""
+    return _reading.most
 
 
 @guarded("the types of numbers")
@@ -36,10 +44,11 @@ def install() -> None:
 
 def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, *arguments: Any, **options: Any) -> Any:
-        before, _reading.is_float = _reading.is_float, self.is_floating_point()
+        before = _reading.is_float, _reading.most
+        _reading.is_float, _reading.most = self.is_floating_point(), getattr(self, MOST, None)
         try:
             return method(self, *arguments, **options)
         finally:
-            _reading.is_float = before
+            _reading.is_float, _reading.most = before
 
     return functools.wraps(method)(read)

@@ -310,6 +310,8 @@ def _most(place: ReadPlace, size_bytes: int) -> int | None:
         return None
     if place.operation in COALESCING:
         return sparse_entries.now()
+    if place.kind in ("length", "largest"):
+        return number_types.most()
     return result_sizes.most_different() if place.operation in result_sizes.UNIQUE else None
 
 
@@ -391,6 +393,7 @@ def _purpose(
         and is_slice_end(frame.f_code.co_filename, reading)
     ):
         return "largest", "every element"
-    if is_used and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
+    is_known = is_used or reading is not None  # a line alone may have a length that another expression reads
+    if is_known and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
         return "length", "0"
     return "number" if is_float and not is_used else "used_number", "0"

@@ -1,10 +1,11 @@
-"""Sizes of results that depend on data, but have a bound: ``unique()``, and ``bincount()`` with a minimum length."""
+"""Sizes that depend on data, but have a bound: of ``unique()``, of ``bincount()`` with a minimum length, of ``mask.sum()``."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any, Final
 
+from vramscope.dry_run.number_types import MOST
 from vramscope.guard import guarded
 from vramscope.process.patching import Patches
 
@@ -59,12 +60,19 @@ def install() -> None:
         finally:
             _current.has_minimum = before
 
+    def total(original: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        _note_total(args[0] if args else kwargs.get("input"), found)
+        return found
+
     patches = Patches()
     patches.wrap(torch, "_unique2", unique)
     patches.wrap(torch._VF, "unique_consecutive", unique)
     patches.wrap(torch._VF, "unique_dim", unique_dim)
     for owner in (torch, torch.Tensor):
         patches.wrap(owner, "bincount", bincount)
+        patches.wrap(owner, "sum", total)
+        patches.wrap(owner, "count_nonzero", total)
 
 
 @guarded("the rows of a tensor")
@@ -74,3 +82,10 @@ def _rows(tensor: Any, dim: int | None) -> int | None:
     if str(tensor.dtype) == "torch.bool" and dim is None:
         return max(1, tensor.numel() // 2)  # the number of true elements is read, and then both values occur
     return int(tensor.numel() if dim is None else tensor.shape[dim])
+
+
+@guarded("the number of true elements")
+def _note_total(mask: Any, found: Any) -> None:
+    """Note on a number of true elements that it can be all of them."""
+    if str(getattr(mask, "dtype", "")) == "torch.bool" and mask.is_cuda and not found.dim():
+        setattr(found, MOST, mask.numel())

@@ -31,6 +31,14 @@ MAKING: Final = frozenset(
 """Names of functions that make a tensor of the size of their arguments."""
 
 
+class _Length(NamedTuple):
+    span: Span
+    owner: Span
+    """The slice or the call that it is a length of. It reads a tensor that is a length itself."""
+    reads: bool
+    """Whether it reads a value, as far as the line alone says it."""
+
+
 class _Statement(NamedTuple):
     span: Span
     decides: bool
@@ -39,7 +47,7 @@ class _Statement(NamedTuple):
     """Whether each value that it reads is a length."""
     deciding: Sequence[Span] = ()
     """Its own deciding expressions. Of several values in one line, those in or around them count."""
-    lengths: Sequence[Span] = ()
+    lengths: Sequence[_Length] = ()
     """Its own expressions that are lengths."""
 
 
@@ -62,7 +70,14 @@ def is_length(file: str, line: int, reading: Span | None = None) -> bool:
     If the value is assigned to a variable, all uses of that variable in the function count. False if the source cannot be read.
     """
     found = _statements(file) or ()
-    return any(one.is_length or _is_beside(one.lengths, reading) for one in _at(found, line, reading))
+    return any(one.is_length or _reads_length(one.lengths, reading) for one in _at(found, line, reading))
+
+
+def _reads_length(lengths: Sequence[_Length], reading: Span | None) -> bool:
+    """Return whether an expression reads one of the lengths; with an unknown expression, whether there is one that reads."""
+    if reading is None:
+        return any(one.reads for one in lengths)
+    return any(contains(one.span, reading) or one.owner == reading for one in lengths)
 
 
 def _at(found: Sequence[_Statement], line: int, reading: Span | None) -> list[_Statement]:
@@ -90,7 +105,7 @@ def _statements(file: str) -> Sequence[_Statement] | None:
 def _of(scope: ast.AST) -> Iterator[_Statement]:
     """Yield the simple statements of a function or a module, and the heads of its compound ones."""
     names = {name for part in _deciding(scope) for name in _names(part)}
-    lengths = {name for part in _lengths(scope) if not _has_attribute(part) for name in _names(part)}
+    lengths = {name for part, _ in _lengths(scope) if not _has_attribute(part) for name in _names(part)}
     for node in _within(scope):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield from _of(node)
@@ -98,6 +113,7 @@ def _of(scope: ast.AST) -> Iterator[_Statement]:
             yield _Statement(
                 span_of(node.test),
                 any(any(_reads(part)) for part in _undecided(node.test)),
+                lengths=_reading_lengths(ast.Expr(node.test)),
             )
         elif isinstance(node, ast.For | ast.AsyncFor):
             head = ast.Expr(node.iter)
@@ -128,19 +144,30 @@ def _reading_deciding(statement: ast.stmt) -> list[Span]:
     ]
 
 
-def _reading_lengths(statement: ast.stmt) -> list[Span]:
-    """Return the lengths of a statement that read a value. Without a call that reads, a tensor may be one itself."""
+def _reading_lengths(statement: ast.stmt) -> list[_Length]:
+    """Return the lengths of a statement. Without a call that reads, a tensor may be one itself."""
     before = _before_reads(statement)
     reads = any(isinstance(node, ast.Call) and _called(node) in READING | TO_INTEGERS for node in ast.walk(statement))
-    parts = [part for part in _lengths(statement) if part not in before]
-    return [span_of(part) for part in parts if not reads or any(_reads(part))]
+    return [
+        _Length(span_of(part), span_of(owner), not reads or any(_reads(part)))
+        for part, owner in _lengths(statement)
+        if part not in before
+    ]
 
 
-def _lengths(scope: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions that are lengths: ends of slices without a start, and sizes of ranges and new tensors."""
+def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the expressions that are lengths, with what they are lengths of.
+
+    They are ends of slices without a start, and sizes of ranges and new tensors.
+    """
     for node in _within(scope):
-        if isinstance(node, ast.Slice) and node.lower is None and node.upper is not None:
-            found: Sequence[ast.expr] = [node.upper]
+        if isinstance(node, ast.Subscript):
+            slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            found: Sequence[ast.expr] = [
+                one.upper
+                for one in slices
+                if isinstance(one, ast.Slice) and one.lower is None and one.upper is not None
+            ]
         elif isinstance(node, ast.Call) and _called(node) == "range":
             found = node.args if len(node.args) == 1 else []
         elif isinstance(node, ast.Call) and _called(node) in MAKING:
@@ -148,7 +175,7 @@ def _lengths(scope: ast.AST) -> Iterator[ast.expr]:
         else:
             continue
         # A negative end leaves something out; a constant is read from nowhere.
-        yield from (part for part in found if not isinstance(part, ast.Constant | ast.UnaryOp))
+        yield from ((part, node) for part in found if not isinstance(part, ast.Constant | ast.UnaryOp))
 
 
 def _has_attribute(part: ast.expr) -> bool:
