@@ -247,6 +247,17 @@ def test_of_many_harmless_reads_the_first_lines_are_printed(judged):
         assert (len(answer["reads"]), len(texts), texts[-1]) == (reads, 5, last)
 
 
+def test_unknown_categories_of_the_peak_are_named_with_their_memory():
+    """In an evaluation, only the memory of the model and the optimizer is known."""
+    known = {"parameters": MIB, "gradients": None, "optimizer": 2 * MIB, "buffers": 0, "activations": None}
+    assert list(report._composition(known, 9 * MIB)) == [
+        "optimizer state 2.00 MiB",
+        "parameters 1.00 MiB",
+        "unknown 6.00 MiB (gradients, activations, temporaries)",
+    ]
+    assert list(report._composition({"parameters": MIB, "gradients": 0}, 9 * MIB)) == ["parameters 1.00 MiB"]
+
+
 def test_how_to_start_the_server_is_said_if_it_has_stopped(judged):
     page = "http://127.0.0.1:9000/runs/a"
     plain: Any = {"peak_step": None, "peak_phase": None, "peak_categories": None, "page": page}

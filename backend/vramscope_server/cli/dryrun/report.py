@@ -228,8 +228,7 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
     most = "at most " if found["is_upper_bound"] else ""
     yield "peak allocated", f"{most}{amount(found['peak_allocated_bytes'])}{where}{phase}"
     if found["peak_categories"]:
-        parts = [(value or 0, CATEGORY_NAMES.get(name, name)) for name, value in found["peak_categories"].items()]
-        yield "", ", ".join(f"{name} {amount(value)}" for value, name in sorted(parts, reverse=True) if value)
+        yield "", ", ".join(_composition(found["peak_categories"], found["peak_allocated_bytes"]))
     yield "peak reserved", most + amount(found["peak_reserved_bytes"])
     if len(found["ranks"]) > 1:
         for row in found["ranks"]:
@@ -241,6 +240,16 @@ def _memory(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
         yield "NCCL", "takes hundreds of MiB more, which are not counted here"
     if found["cudnn_operations"]:
         yield from _workspaces(found)
+
+
+def _composition(categories: dict[str, int | None], peak_bytes: int | None) -> Iterator[str]:
+    """Format the memory of each category, largest first, and that of the unknown ones together."""
+    names = {name: CATEGORY_NAMES.get(name, name) for name in categories}
+    known = {names[name]: value for name, value in categories.items() if value}
+    yield from (f"{name} {amount(known[name])}" for name in sorted(known, key=lambda name: known[name], reverse=True))
+    rest = (peak_bytes or 0) - sum(known.values())
+    if rest > 0 and (unknown := [names[name] for name, value in categories.items() if value is None]):
+        yield f"unknown {amount(rest)} ({', '.join(unknown)})"
 
 
 def _workspaces(found: DryRunAnswer) -> Iterator[tuple[str, str]]:

@@ -65,10 +65,10 @@ def judge_all(plan: Plan, cards: Iterable[Card]) -> list[CardVerdict]:
     """Run the training once for each capability, and compare its peaks with each card of it."""
     found = []
     by_capability = sorted(cards, key=lambda card: (card.capability, card.total_bytes))
-    for _, group in itertools.groupby(by_capability, key=lambda card: card.capability):
-        alike = list(group)
-        names = " and ".join(card.key for card in alike)
-        tell(f"running {plan.steps} steps for {names}, with every computed value 0")
+    groups = [list(group) for _, group in itertools.groupby(by_capability, key=lambda card: card.capability)]
+    for number, alike in enumerate(groups, 1):
+        names = ", ".join(card.key for card in alike)
+        tell(f"run {number} of {len(groups)}: {plan.steps} steps for {names}, with every computed value 0")
         trial = train(plan, alike[-1], LARGE_BYTES, CONTEXT_HIGH_BYTES)
         verdicts = [verdict(compared(card, trial), trial, [trial], card, TOO_CLOSE) for card in alike]
         if runs_convolutions(trial) and any(one.answer == "fits" for one in verdicts):
