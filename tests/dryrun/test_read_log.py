@@ -100,6 +100,25 @@ def test_an_end_of_a_slice_is_that_of_the_dimension(reads_of, line):
     assert (read.kind, read.operation, read.assumed) == ("largest", "item", "every element")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not say which expression reads")
+@pytest.mark.parametrize(
+    ("line", "kind", "assumed"),
+    [
+        ("bad = lambda y: bool((y > 0).any())\nif bad(x): raise ValueError", "check", "False"),
+        ("bad = lambda y: (y > 0).any().item()\nwhile not bad(x): x += 1", "branch", "False"),
+        ("bad = lambda y: (y > 0).any().item()\nprint(bad(x))", "branch", "True"),
+    ],
+)
+def test_a_returned_truth_value_is_that_of_the_caller_s_condition(reads_of, line, kind, assumed):
+    first, *_ = reads_of(line)
+    assert (first.kind, first.assumed) == (kind, assumed)
+
+
+def test_the_checks_of_distributions_are_those_of_a_healthy_training(reads_of):
+    """PyTorch 2.15 makes them in a function of its own."""
+    assert {read.kind for read in reads_of("torch.distributions.Normal(x, x.exp())")} == {"check"}
+
+
 @pytest.mark.parametrize("line", ["str(x)", "repr(x[0])", "f'{x}'"])
 def test_a_printed_tensor_decides_nothing(reads_of, line):
     assert {read.kind for read in reads_of(line)} == {"print"}

@@ -236,7 +236,7 @@ def test_peaks_are_no_upper_bound_if_something_is_left_out(others):
     assert most(**others) == "5.00 MiB in step 1"
 
 
-def test_of_many_harmless_reads_the_first_lines_are_printed(judged):
+def test_of_many_reads_the_first_lines_are_printed(judged):
     """All of them are in the JSON."""
     plain: Any = {"peak_step": None, "peak_phase": None, "peak_categories": None, "page": None}
     for reads, last in ((5, "train.py:5: number, 2 times"), (9, "5 more lines (--json)")):
@@ -245,6 +245,9 @@ def test_of_many_harmless_reads_the_first_lines_are_printed(judged):
         )
         texts = [text for _, text in report._rows(answer | plain, server_stopped=False)]
         assert (len(answer["reads"]), len(texts), texts[-1]) == (reads, 5, last)
+    many = report.answer(judged(10_000, *(read("branch", line=1 + at) for at in range(20))), CARD, PLAN, "2.13.0")
+    texts = [text for _, text in report._rows(many | plain, server_stopped=False)]
+    assert (len(many["assumptions"]), len(texts), texts[-1]) == (20, 12, "9 more lines (--json)")
 
 
 def test_unknown_categories_of_the_peak_are_named_with_their_memory():

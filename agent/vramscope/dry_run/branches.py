@@ -44,6 +44,27 @@ class _Operand(NamedTuple):
 
 
 def question_of(frame: FrameType) -> Question:
+    """Return the expression that a frame evaluates now. If the frame returns the value, it is that of its caller."""
+    found, caller = _own_question(frame), frame.f_back
+    if found.expected is None and caller is not None and span_now(frame) in _returned(frame.f_code.co_filename):
+        above = question_of(caller)
+        return found if above.expected is None else above
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _returned(file: str) -> frozenset[Span]:
+    """Return the expressions whose value a function returns as it is."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    values += [node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return frozenset(span_of(value) for value in values if value is not None)
+
+
+def _own_question(frame: FrameType) -> Question:
     """Return the expression that a frame evaluates now. Without columns, it is the last operand of the line."""
     file = frame.f_code.co_filename
     operands = _operands(file)

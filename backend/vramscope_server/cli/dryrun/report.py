@@ -26,6 +26,8 @@ from vramscope_server.cli.dryrun.verdict import (
 from vramscope_server.cli.tables import console, put
 from vramscope_server.reports.run_facts import CATEGORY_NAMES
 
+MOST_ASSUMED: Final = 11
+"""Number of lines with assumptions that are printed."""
 MOST_HARMLESS: Final = 4
 """Number of lines with harmless reads that are printed."""
 CONTEXT_SOURCE: Final = "public reports, docs/dryrun.md"
@@ -213,8 +215,8 @@ def _rows(found: DryRunAnswer, server_stopped: bool) -> Iterator[tuple[str, str]
         yield from _memory(found)
     for name, texts in (
         ("doubt", found["reasons"][1:]),  # the first is in the headline
-        ("assumed", found["assumptions"]),
-        ("read as 0", _harmless(found["reads"])),
+        ("assumed", _first(found["assumptions"], MOST_ASSUMED)),
+        ("read as 0", _first(_harmless(found["reads"]), MOST_HARMLESS)),
     ):
         yield from ((name if not at else "", text) for at, text in enumerate(texts))
     if found["page"] is not None:
@@ -264,10 +266,14 @@ def _workspaces(found: DryRunAnswer) -> Iterator[tuple[str, str]]:
 
 
 def _harmless(reads: Sequence[ReadRow]) -> list[str]:
-    """Format reads on which nothing depends, and the number of lines that are left out."""
-    rows = [_read(read) for read in reads if read["kind"] in ("number", "copy", "check")]
-    left_out = len(rows) - MOST_HARMLESS
-    return rows if left_out < 2 else [*rows[:MOST_HARMLESS], f"{count(left_out)} more lines (--json)"]
+    """Format reads on which nothing depends."""
+    return [_read(read) for read in reads if read["kind"] in ("number", "copy", "check")]
+
+
+def _first(rows: Sequence[str], most: int) -> list[str]:
+    """Return the first rows, and one with the number of those that are left out."""
+    left_out = len(rows) - most
+    return list(rows) if left_out < 2 else [*rows[:most], f"{count(left_out)} more lines (--json)"]
 
 
 def _read(read: ReadRow) -> str:
