@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vramscope.dry_run.routing as routing
+from vramscope.dry_run import builtin_functions
 from vramscope.process.patching import Patches
 
 pytestmark = pytest.mark.gpu
@@ -53,3 +54,17 @@ def test_the_nearest_of_many_rows_are_no_experts() -> None:
     """``topk()`` also chooses hard negatives from a memory bank."""
     assert routing.Routing(8, 8192, is_topk=True).looks_like_experts(8192)
     assert not routing.Routing(16384, 16384, is_topk=True).looks_like_experts(256)
+
+
+def two_largest(x: torch.Tensor) -> torch.Tensor:
+    return torch.topk(x, 2)[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+def test_a_wrapped_function_is_itself_in_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.jit import _builtins
+
+    monkeypatch.setattr(_builtins, "_builtin_table", dict(_builtins._get_builtin_table()))
+    monkeypatch.setattr(torch, "topk", torch.topk)
+    builtin_functions.wrap(Patches(), torch, "topk", routing._topk)
+    assert torch.jit.script(two_largest)(torch.arange(5.0)).tolist() == [4.0, 3.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from vramscope.dry_run import builtin_functions
 from vramscope.dry_run.number_types import MOST
 from vramscope.guard import guarded
 from vramscope.process.patching import Patches
@@ -66,13 +67,13 @@ def install() -> None:
         return found
 
     patches = Patches()
-    patches.wrap(torch, "_unique2", unique)
-    patches.wrap(torch._VF, "unique_consecutive", unique)
-    patches.wrap(torch._VF, "unique_dim", unique_dim)
+    builtin_functions.wrap(patches, torch, "_unique2", unique)
+    builtin_functions.wrap(patches, torch._VF, "unique_consecutive", unique)
+    builtin_functions.wrap(patches, torch._VF, "unique_dim", unique_dim)
     for owner in (torch, torch.Tensor):
-        patches.wrap(owner, "bincount", bincount)
-        patches.wrap(owner, "sum", total)
-        patches.wrap(owner, "count_nonzero", total)
+        builtin_functions.wrap(patches, owner, "bincount", bincount)
+        builtin_functions.wrap(patches, owner, "sum", total)
+        builtin_functions.wrap(patches, owner, "count_nonzero", total)
 
 
 @guarded("the rows of a tensor")
@@ -81,7 +82,8 @@ def _rows(tensor: Any, dim: int | None) -> int | None:
         return None
     if str(tensor.dtype) == "torch.bool" and dim is None:
         return max(1, tensor.numel() // 2)  # the number of true elements is read, and then both values occur
-    return int(tensor.numel() if dim is None else tensor.shape[dim])
+    rows: int = tensor.numel() if dim is None else tensor.shape[dim]
+    return rows
 
 
 @guarded("the number of true elements")

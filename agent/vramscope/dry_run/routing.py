@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final, NamedTuple
 
+from vramscope.dry_run import builtin_functions
 from vramscope.guard import guarded
 from vramscope.process.patching import Patches
 
@@ -57,8 +58,8 @@ def install() -> None:
 
     patches = Patches()
     for owner in (torch, torch.Tensor):
-        patches.wrap(owner, "topk", _topk)
-        patches.wrap(owner, "argmax", _argmax)
+        builtin_functions.wrap(patches, owner, "topk", _topk)
+        builtin_functions.wrap(patches, owner, "argmax", _argmax)
 
 
 def _topk(original: Any, *args: Any, **kwargs: Any) -> Any:
