@@ -16,22 +16,22 @@ BELOW_MINIMUM: Final = "numbers below the minlength of bincount()"
 """What a bincount with a minimum is assumed to count."""
 
 
-class _Current(threading.local):
+class _Computed(threading.local):
     most: int | None = None
     has_minimum: bool = False
 
 
-_current = _Current()
+_computed = _Computed()
 
 
 def most_different() -> int | None:
     """Return how many elements differ at most, in the ``unique()`` that this thread computes. None if it computes none."""
-    return _current.most
+    return _computed.most
 
 
 def has_minimum() -> bool:
     """Return whether this thread computes a ``bincount()`` with a ``minlength``."""
-    return _current.has_minimum
+    return _computed.has_minimum
 
 
 @guarded("the sizes of results")
@@ -40,26 +40,26 @@ def install() -> None:
     import torch
 
     def unique(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        before, _current.most = _current.most, _rows(tensor, kwargs.get("dim"))
+        before, _computed.most = _computed.most, _rows(tensor, kwargs.get("dim"))
         try:
             return original(tensor, *args, **kwargs)
         finally:
-            _current.most = before
+            _computed.most = before
 
     def unique_dim(original: Any, tensor: Any, dim: int, *args: Any, **kwargs: Any) -> Any:
-        before, _current.most = _current.most, _rows(tensor, dim)
+        before, _computed.most = _computed.most, _rows(tensor, dim)
         try:
             return original(tensor, dim, *args, **kwargs)
         finally:
-            _current.most = before
+            _computed.most = before
 
     def bincount(original: Any, *args: Any, **kwargs: Any) -> Any:
         minimum = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
-        before, _current.has_minimum = _current.has_minimum, minimum > 0
+        before, _computed.has_minimum = _computed.has_minimum, minimum > 0
         try:
             return original(*args, **kwargs)
         finally:
-            _current.has_minimum = before
+            _computed.has_minimum = before
 
     def total(original: Any, *args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
@@ -80,9 +80,9 @@ def install() -> None:
 def _rows(tensor: Any, dim: int | None) -> int | None:
     if not tensor.is_cuda:
         return None
-    if str(tensor.dtype) == "torch.bool" and dim is None:
-        return max(1, tensor.numel() // 2)  # the number of true elements is read, and then both values occur
     rows: int = tensor.numel() if dim is None else tensor.shape[dim]
+    if dim is None and str(tensor.dtype) == "torch.bool":
+        return max(1, rows // 2)  # the number of true elements is read, and then both values occur
     return rows
 
 
