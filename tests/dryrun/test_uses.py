@@ -130,6 +130,8 @@ def test_without_a_source_it_may_decide():
         ("n, shown = int(k), loss.item(); x[:n]", "int(k)", (True, True)),
         ("n = k.item(); y = torch.zeros(n)", "k.item()", (False, True)),
         ("y = torch.zeros(4, k)", "torch.zeros(4, k)", (False, True)),
+        ("y = torch.full((n, 2), k)", "torch.full((n, 2), k)", (False, False)),
+        ("y = x[k, :n]", "x[k, :n]", (False, False)),
         ("assert len(range(k)) > 3", "range(k)", (True, True)),
         ("shown = float(x[:n].mean())", "float(x[:n].mean())", (False, False)),
         ("print(f'{x[:n].mean():.2f}')", "{x[:n].mean():.2f}", (False, False)),

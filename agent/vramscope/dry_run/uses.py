@@ -34,7 +34,7 @@ MAKING: Final = frozenset(
 class _Length(NamedTuple):
     span: Span
     owner: Span
-    """The slice or the call that it is a length of. It reads a tensor that is a length itself."""
+    """The call that it is a length of, which reads a tensor that is a length itself. The length if the call may read others."""
     reads: bool
     """Whether it reads a value, as far as the line alone says it."""
 
@@ -156,11 +156,14 @@ def _reading_lengths(statement: ast.stmt) -> list[_Length]:
 
 
 def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the expressions that are lengths, with what they are lengths of.
+    """Yield the expressions that are lengths, each with the expression that reads it if it is a tensor itself.
 
     They are ends of slices without a start, and sizes of ranges and new tensors.
     """
     for node in _within(scope):
+        reads_others = isinstance(node, ast.Subscript) or (
+            isinstance(node, ast.Call) and _called(node).endswith("full")
+        )
         if isinstance(node, ast.Subscript):
             slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             found: Sequence[ast.expr] = [
@@ -175,7 +178,8 @@ def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         else:
             continue
         # A negative end leaves something out; a constant is read from nowhere.
-        yield from ((part, node) for part in found if not isinstance(part, ast.Constant | ast.UnaryOp))
+        parts = [part for part in found if not isinstance(part, ast.Constant | ast.UnaryOp)]
+        yield from ((part, part if reads_others else node) for part in parts)
 
 
 def _has_attribute(part: ast.expr) -> bool:
