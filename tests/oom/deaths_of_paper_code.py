@@ -1,0 +1,319 @@
+"""Twelve deaths of methods from papers, written on 2026-11-30 by somebody who had not read the rules.
+
+Cause, phase, line and remedy of each were written down before any had been run. Of every second one only the score was read.
+"""
+
+from __future__ import annotations
+
+from deaths import Death
+
+PAPER_DEATHS = [
+    Death(
+        # At 1,024 pixels each of six layers saves 256 MiB. There is one picture: no batch to divide.
+        "a picture that takes on a style, in larger and larger sizes",
+        "activations",
+        """
+        channels = [3, 64, 64, 64, 64, 64, 64]
+        with torch.device("cuda"):
+            layers = nn.ModuleList(
+                nn.Sequential(nn.Conv2d(one, two, 3, padding=1), nn.ReLU()) for one, two in zip(channels, channels[1:])
+            ).requires_grad_(False)
+        def grams(picture):
+            for layer in layers:
+                picture = layer(picture)  # asks
+                flat = picture.flatten(2)[0]
+                yield flat @ flat.T
+        for size in (128, 256, 512, 1024):
+            size = min(size, R.get("length", size))
+            with torch.no_grad():
+                wanted = list(grams(torch.empty(1, 3, size, size, device="cuda")))
+            picture = torch.empty(1, 3, size, size, device="cuda", requires_grad=True)
+            optimizer = torch.optim.Adam([picture], foreach=False)
+            for _ in range(6):
+                sum((one - two).square().mean() for one, two in zip(grams(picture), wanted)).backward()
+                optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+        remedy=None,
+    ),
+    Death(
+        # 8,000 rows: 12 layers of the teacher are 750 MiB, and what the student's losses save as much again.
+        "a student that imitates every layer of its teacher, and more rows",
+        "activations",
+        """
+        class Layers(nn.Module):
+            def __init__(self, count, width):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(count))
+            def forward(self, x):
+                found = []
+                for layer in self.layers:
+                    x = torch.relu(layer(x))  # asks
+                    found.append(x)
+                return found
+        with torch.device("cuda"):
+            teacher, student = Layers(12, 2048).eval().requires_grad_(False), Layers(6, 1024)
+            bridges = nn.ModuleList(nn.Linear(1024, 2048) for _ in range(6))
+        optimizer = optimizer_of(nn.ModuleList([student, bridges]))
+        parts = R.get("micro_batches", 1)
+        for n in range(6):
+            rows = 2000 if n < 3 else 8000
+            for _ in range(parts):
+                x = torch.empty(rows // parts, 2048, device="cuda")
+                with torch.no_grad():
+                    wanted = teacher(x)
+                found = student(x[:, :1024])
+                loss = 0
+                for bridge, one, two in zip(bridges, found, wanted[1::2]):
+                    loss = loss + (bridge(one) - two).square().mean()  # asks
+                loss.backward()
+                del found, wanted, loss
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+    ),
+    Death(
+        # 4,000 points have fitted in three steps: 8 micro-batches of 4,000 are known to fit.
+        "second derivatives of a network at very many points",
+        "activations",
+        """
+        net = nn.Sequential(
+            nn.Linear(3, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 1)
+        ).cuda()
+        optimizer = optimizer_of(net)
+        parts = R.get("micro_batches", 1)
+        def residual(points):
+            u = net(points)  # asks
+            (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)  # asks
+            bend = 0
+            for axis in range(3):
+                (row,) = torch.autograd.grad(slope[:, axis].sum(), points, create_graph=True)  # asks
+                bend = bend + row[:, axis]
+            return bend - u[:, 0]
+        for n in range(6):
+            rows = 4000 if n < 3 else 32000
+            for _ in range(parts):
+                points = torch.empty(rows // parts, 3, device="cuda", requires_grad=True)
+                residual(points).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+    ),
+    Death(
+        # 14 MiB in each step; the bound of 2,000 would be 27 GiB. The host is the place for it.
+        "a replay memory on the card whose bound is far away",
+        "leak",
+        """
+        import collections
+        net = nn.Sequential(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(5184, 6))
+        net = net.cuda()
+        optimizer = optimizer_of(net)
+        memory = collections.deque(maxlen=2000)
+        for n in range(200):
+            frames = torch.empty(128, 4, 84, 84, device="cuda")
+            memory.append(frames.cpu() if R.get("leak") is False else frames)  # keeps
+            if len(memory) < 4:
+                continue
+            batch = torch.cat([memory[0][:32], memory[len(memory) // 2][:32]]).cuda()
+            net(batch).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+    Death(
+        # The gradients are sparse, the two moments are not: 610 MiB of tables want 1,220 MiB.
+        "embedding tables with sparse gradients, and their Adam",
+        "optimizer",
+        """
+        class Ranker(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tables = nn.ModuleList(nn.EmbeddingBag(500000, 64, mode="sum", sparse=True) for _ in range(5))
+                self.top = nn.Sequential(nn.Linear(320, 256), nn.ReLU(), nn.Linear(256, 1))
+            def forward(self, ids):
+                return self.top(torch.cat([table(one) for table, one in zip(self.tables, ids)], 1))
+        with torch.device("cuda"):
+            model = Ranker()
+        dense = optimizer_of(model.top)
+        tables = list(model.tables.parameters())
+        sparse = torch.optim.SGD(tables, 0.01) if R.get("optimizer") == "SGD" else torch.optim.SparseAdam(tables)
+        parts = R.get("micro_batches", 1)
+        for _ in range(4):
+            for _ in range(parts):
+                ids = torch.zeros(5, 4096 // parts, 10, dtype=torch.long, device="cuda")
+                model(ids).square().mean().backward()
+            dense.step(); dense.zero_grad()
+            sparse.step()  # asks
+            sparse.zero_grad()
+        """,
+        line="# asks",
+        phase="optimizer",
+    ),
+    Death(
+        # Nine members are 576 MiB, their momentum as much, and torch.func stacks another 576 MiB.
+        "the weights of an ensemble, stacked beside its members",
+        "weights",
+        """
+        members = [stack(4, 2048) for _ in range(9)]
+        optimizers = [torch.optim.SGD(one.parameters(), 0.01, momentum=0.9) for one in members]
+        for _ in range(3):
+            for member, optimizer in zip(members, optimizers):
+                step(member, optimizer, 64, 2048)
+        if R.get("copy") == "host" or R.get("beside") is False:
+            members = [member.cpu() for member in members]
+        weights, buffers = torch.func.stack_module_state(members)  # asks
+        """,
+        line="# asks",
+        phase="other",
+        remedy=None,
+    ),
+    Death(
+        # The frames of all clips are one batch for the backbone. 8 clips of 48 frames are 384 pictures.
+        "clips whose frames are pictures of one batch, and a longer clip",
+        "activations",
+        """
+        class Clips(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.eyes = nn.Sequential(
+                    nn.Conv2d(3, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+                )
+                self.time, self.head = nn.GRU(64, 64, batch_first=True), nn.Linear(64, 10)
+            def forward(self, clips):
+                seen = self.eyes(clips.flatten(0, 1)).flatten(1)  # asks
+                return self.head(self.time(seen.unflatten(0, clips.shape[:2]))[0][:, -1])
+        model = Clips().cuda()
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for n in range(8):
+            frames = 48 if n == 5 else 8
+            for _ in range(parts):
+                model(torch.empty(8 // parts, frames, 3, 112, 112, device="cuda")).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+    ),
+    Death(
+        # Each layer gathers 20 neighbours of each point: 8 x 4,096 x 20 x 128 is 320 MiB.
+        "edges to the nearest points of a cloud, and denser clouds",
+        "activations",
+        """
+        class Edges(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.mix = nn.Linear(2 * width, 64)
+            def forward(self, points):
+                with torch.no_grad():
+                    near = torch.cdist(points, points).topk(20, largest=False).indices  # asks
+                cloud = torch.arange(len(points), device="cuda")[:, None, None]
+                beside = points[cloud, near]  # asks
+                pairs = torch.cat([beside, points[:, :, None].expand_as(beside)], -1)  # asks
+                return torch.relu(self.mix(pairs)).amax(2)  # asks
+        with torch.device("cuda"):
+            model = nn.Sequential(Edges(3), Edges(64), Edges(64))
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for n in range(7):
+            points = 4096 if n == 4 else 1024
+            for _ in range(parts):
+                model(torch.empty(8 // parts, points, 3, device="cuda")).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+    ),
+    Death(
+        # Nearly every batch has another length, and each length its own padded buffer of 6 to 31 MiB.
+        "a padded buffer for each length that was seen",
+        "leak",
+        """
+        class Padded:
+            def __init__(self):
+                self.buffers = {}
+            def __call__(self, length):
+                shape = (64, length, 256)
+                if shape in self.buffers:
+                    return self.buffers[shape]
+                made = torch.zeros(shape, device="cuda")
+                if R.get("leak") is not False:
+                    self.buffers[shape] = made  # keeps
+                return made
+        padded, model = Padded(), stack(2, 256)
+        optimizer = optimizer_of(model)
+        for n in range(200):
+            model(padded(100 + n * 37 % 400)).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+    Death(
+        # The pictures of 100 steps of denoising, 24 MiB each, for a film of them.
+        "pictures of each step of denoising, kept for a film",
+        "leak",
+        """
+        with torch.device("cuda"):
+            model = nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1), nn.SiLU(), nn.Conv2d(8, 3, 3, 1, 1))
+        optimizer = optimizer_of(model)
+        for _ in range(8):
+            model(torch.empty(8, 3, 256, 256, device="cuda")).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            x, film = torch.empty(32, 3, 256, 256, device="cuda"), []
+            for _ in range(100):
+                with_text, without = model(torch.cat([x, x])).chunk(2)
+                x = x - 0.1 * (without + 3 * (with_text - without))
+                film.append(x.cpu() if R.get("leak") is False else x)  # keeps
+        """,
+        line="# keeps",
+    ),
+    Death(
+        # 12 x 1,024 outputs by as many inputs is 576 MiB; the cotangents and what each layer gives are as much.
+        "a Jacobian of all outputs by all inputs",
+        "activations",
+        """
+        model = stack(3, 1024)
+        optimizer = optimizer_of(model)
+        for n in range(6):
+            step(model, optimizer, 256, 1024)
+            if n == 3:
+                rows = 12 // R.get("micro_batches", 1)
+                slopes = torch.func.jacrev(model)(torch.empty(rows, 1024, device="cuda"))  # asks
+                score = slopes.square().mean().item()
+                del slopes
+        """,
+        line="# asks",
+        remedy=None,
+    ),
+    Death(
+        # The list of the last step's layers, 625 MiB, lives until the next forward has ended.
+        "outputs of all layers, alive during the next forward pass",
+        "leak",
+        """
+        model = stack(8, 2048)
+        optimizer = optimizer_of(model)
+        def outputs(x):
+            found = []
+            for layer in model:
+                x = layer(x)
+                found.append(x)
+            return found
+        parts = R.get("micro_batches", 1)
+        for _ in range(5):
+            for _ in range(parts):
+                hidden = outputs(torch.empty(10000 // parts, 2048, device="cuda"))  # keeps
+                sum(one.square().mean() for one in hidden).backward()
+                if R.get("leak") is False:
+                    del hidden
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+]
+SEEN = PAPER_DEATHS[::2]
+UNSEEN = PAPER_DEATHS[1::2]
+"""Only their score was read."""
