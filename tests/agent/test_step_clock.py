@@ -550,6 +550,23 @@ def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks
     assert clock.batch.largest_before == {id(model): (6, 8)}
 
 
+def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:
+    """Whoever else has entered the forward phase before the model's call, as the leak detector does for a part of a model."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    seen = []
+    for _ in range(3):
+        clock.enter(FORWARD)
+        kept = [model(torch.zeros(4, 8)), model(torch.zeros(4, 8))]
+        seen.append(clock.batch.forwards)
+        sum(one.sum() for one in kept).backward()
+        seen.append(clock.batch.forwards)
+        optimizer.step()
+    clock.enter(FORWARD)
+    assert seen == [2, 0, 2, 0, 2, 0]
+
+
 def test_an_evaluation_with_gradients_on_is_told_from_a_part_of_a_step(clock, hooks) -> None:
     """Behind a step of training a model in evaluation mode evaluates; in the midst of a step it is part of the loss."""
     model, features = nn.Linear(8, 8), nn.Linear(8, 8).eval()

@@ -63,6 +63,6 @@ class BatchContext:
 
     def step_ended(self) -> Mapping[int, torch.Size]:
         """Starts a new step; returns the largest input shapes of the one that ended."""
-        ended, self.largest = self.largest, {}
+        ended, self.largest, self.forwards = self.largest, {}, 0
         self.largest_before = ended
         return ended
