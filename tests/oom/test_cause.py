@@ -192,8 +192,8 @@ def test_cubic_growth_shows_in_the_sizes() -> None:
 def test_memory_is_proportional_to_the_rows() -> None:
     """Rows that are tokens of one sequence may have a value for each pair."""
     died = replace(
-        DIED, step=3, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, input_shape=(256, 8, 8), batch_size=256,
-        input_shape_before=(64, 8, 8),
+        DIED, step=3, gradients_bytes=100 * MIB, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB,
+        input_shape=(256, 8, 8), input_shape_before=(64, 8, 8), batch_size=256,
     )  # fmt: skip
     took = 4 * (500 - 200) * MIB
     for more, factor in (({}, 1.25), ({"batch_size": 8}, 4), ({"input_shape": (64, 32, 8), "batch_size": 64}, 4)):
@@ -211,8 +211,8 @@ def test_memory_is_proportional_to_the_rows() -> None:
 def test_a_request_for_each_pair_of_rows_is_not_proportional(asked_bytes: int, factor: float) -> None:
     """The similarities of a contrastive loss: half of the rows was called enough, and was not."""
     died = replace(
-        DIED, step=3, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, input_shape=(4096, 8, 8), batch_size=4096,
-        input_shape_before=(1024, 8, 8), used_bytes=600 * MIB, asked_bytes=asked_bytes,
+        DIED, step=3, gradients_bytes=100 * MIB, peak_before_bytes=500 * MIB, end_before_bytes=200 * MIB, batch_size=4096,
+        input_shape=(4096, 8, 8), input_shape_before=(1024, 8, 8), used_bytes=600 * MIB, asked_bytes=asked_bytes,
     )  # fmt: skip
     need = estimate_of(died)
     assert need is not None and need.working_bytes is not None

@@ -104,6 +104,8 @@ def estimate_of(facts: Facts) -> Estimate | None:
         in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes),
         update_bytes=facts.update_copies_bytes,
         unscaled_bytes=_unscaled_bytes(facts, state, estimate),
+        error_bytes=estimate.error_bytes + _hidden_bytes(facts, estimate),
+        absent_gradients_bytes=_absent_gradients_bytes(facts, estimate.basis),
         workspace_bytes=FIRST_WORKSPACES
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
@@ -123,6 +125,32 @@ def _unscaled_bytes(facts: Facts, state: _State, estimate: Estimate) -> int:
     if facts.phase not in ("forward", "backward") or estimate.basis in UPPER_BOUNDS or state.scaling <= 0:
         return 0
     return int((estimate.working_bytes or 0) * min(1.0, facts.weight_sized_bytes / state.scaling))
+
+
+def _absent_gradients_bytes(facts: Facts, basis: Basis) -> int:
+    """Bytes of gradients that may not have been allocated yet at the peak that an estimate is based on.
+
+    So much more may have been activations. Micro-batches after the first begin with all gradients.
+    """
+    there = facts.gradients_bytes or 0
+    if basis is Basis.FORWARD_DONE:
+        return min(there, facts.full_gradients_bytes)
+    return max(0, facts.full_gradients_bytes - (there if facts.phase == "forward" else 0))
+
+
+def _hidden_bytes(facts: Facts, estimate: Estimate) -> int:
+    """Bytes that a larger input may need more, because these gradients were absent at the peak of a smaller one."""
+    basis, ratio = estimate.basis, facts.input_ratio or 1.0
+    absent = _absent_gradients_bytes(facts, basis)
+    if basis is Basis.OTHER_SIZES:
+        most = curve_bytes(facts.input_shape, facts.input_sizes) or 0.0
+        return max(0, int(most) - absent - (estimate.working_bytes or 0) - estimate.error_bytes)
+    factors = {
+        Basis.SMALLER_INPUT: ratio,
+        Basis.MORE_ROWS: ratio * (1 + LARGER_INPUT_ERROR),
+        Basis.SQUARE_OF_INPUT: ratio**2,
+    }
+    return int(absent * max(0.0, factors.get(basis, 1.0) - 1))
 
 
 class _State(NamedTuple):
@@ -306,7 +334,7 @@ def _at_most(facts: Facts) -> tuple[float, Basis | None]:
     took = _took_bytes(facts, facts.fixed_bytes or 0)
     if ratio <= 1 or not has_larger_input(facts):
         return took * max(1.0, ratio), Basis.EARLIER_STEP
-    if facts.has_only_more_rows and not _asks_for(
+    if facts.has_only_more_rows and not asks_for(
         facts, (facts.batch_size or 0) ** 2
     ):  # pairs of rows are not in proportion
         return took * ratio * (1 + LARGER_INPUT_ERROR), Basis.MORE_ROWS
@@ -330,10 +358,10 @@ def _is_bounded(facts: Facts, state: _State) -> bool:
 def _converts_input(facts: Facts) -> bool:
     """Whether the request has a number for each of the input's: ``frames.float() / 255``. As many rows as columns prove nothing."""
     numbers = prod(facts.input_shape)
-    return numbers % (facts.batch_size or 1) ** 2 != 0 and _asks_for(facts, numbers)
+    return numbers % (facts.batch_size or 1) ** 2 != 0 and asks_for(facts, numbers)
 
 
-def _asks_for(facts: Facts, numbers: int) -> bool:
+def asks_for(facts: Facts, numbers: int) -> bool:
     """Whether the request is a tensor with this number of elements. Small ones prove nothing, as they are rounded up."""
     sizes = (numbers * wide for wide in BYTES if numbers * wide >= LEAST_SEGMENT)
     return any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)

@@ -60,6 +60,8 @@ class Estimate:
     """Part of ``working_bytes`` that may not scale with the batch: what is computed from the weights."""
     in_update: bool = False
     """The optimizer failed: the batch is not what has to shrink."""
+    absent_gradients_bytes: int = 0
+    """Bytes that ``working_bytes`` may lack, because gradients came when activations were freed. Micro-batches begin with them."""
     workspace_bytes: int = 0
     """Workspaces of cuBLAS that the first step may still allocate."""
     in_flight_bytes: int = 0
@@ -97,7 +99,8 @@ class Estimate:
         """
         if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
             return None
-        working = max(self._scaled(self.working_bytes + self.error_bytes, share), self.update_bytes)
+        absent = self.absent_gradients_bytes if share < 1 else 0
+        working = max(self._scaled(self.working_bytes + self.error_bytes + absent, share), self.update_bytes)
         more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
         most = self.fixed_bytes + self.constant_bytes + more + working - less
         return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))
@@ -124,5 +127,5 @@ class Estimate:
         if left < self.update_bytes:
             return None
         left -= self.in_flight_bytes + self.unscaled_bytes
-        working = self.working_bytes + self.error_bytes - self.unscaled_bytes
+        working = self.working_bytes + self.error_bytes + self.absent_gradients_bytes - self.unscaled_bytes
         return left / working if left > 0 and working > 0 else None
