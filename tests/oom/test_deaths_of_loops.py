@@ -25,13 +25,12 @@ KNOWN_FAULTS = (
     "an optimizer of each warm restart, kept in a list",
     "moments kept on the host, and brought to the card all at once",
     "experts padded to the busiest one, and a step that sends all tokens to it",
-    "an adjacency matrix made dense, and one large graph",
     "errors of all pixels and classes, sorted for the loss",
 )
 """Of the first two, the cause is said to be data: the request comes before the forward pass. Of the others, the
 cause is right, and no remedy is called enough, though one is: of the third half of the batch is. What follows the request of the
 fourth, and how much the rest of the fifth's first forward needs, is not known. Those from the sixth on are strangers': the cause of
-three of them is wrong, and of the other three no remedy is called enough.
+three of them is wrong, and of the other two no remedy is called enough.
 """
 
 

@@ -288,17 +288,22 @@ class Facts:
         return prod(self.input_shape) / before if self.input_shape and before else None
 
     @property
+    def axis_of_more_rows(self) -> int | None:
+        """The axis of the batch, if the input differs from the last complete step's in its number of rows alone; else None."""
+        now, before = self.input_shape, self.input_shape_before
+        changed = [axis for axis, (a, b) in enumerate(zip(now, before, strict=False)) if a != b]
+        if len(now) != len(before) or len(changed) != 1 or now.count(self.batch_size or 0) != 1:
+            return None
+        return changed[0] if now[changed[0]] == self.batch_size else None
+
+    @property
     def has_only_more_rows(self) -> bool:
         """Whether the input has more rows than the last complete step's, each as long as before.
 
         False for the tokens of one sequence: each may have a value with each other.
         """
-        now, before = self.input_shape, self.input_shape_before
-        changed = [axis for axis, (a, b) in enumerate(zip(now, before, strict=False)) if a != b]
-        independent = self.scales_with_length or len(now) > 2
-        return (
-            independent and len(changed) == 1 and now[changed[0]] == self.batch_size and now.count(self.batch_size) == 1
-        )
+        independent = self.scales_with_length or len(self.input_shape) > 2
+        return independent and self.axis_of_more_rows is not None
 
     @property
     def low_bytes(self) -> int | None:

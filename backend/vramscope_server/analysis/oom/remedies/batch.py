@@ -6,11 +6,13 @@ rows that fit = (available / (1 + fragmentation margin) - fixed - constant) / ((
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.demand import waits_for_backward
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
+from vramscope.oom_diagnosis.rows_that_fit import rows_that_fit
 from vramscope.protocol.number_format import amount
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, advice
 
@@ -62,7 +64,9 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
         if context.kind is CauseKind.ACTIVATIONS:
             yield _remedy("fewer sequences or rows at a time, or shorter ones", context, rank=3, technique="batch")
     elif estimate.working_bytes is None or estimate.is_crude:
-        if facts.phase in ("forward", None) and facts.parameters_bytes:
+        if repeated := _as_many_rows_as_before(context):
+            yield repeated
+        elif facts.phase in ("forward", None) and facts.parameters_bytes:
             yield _split(context, _first_guess(context), rows)
     else:
         yield from _shorter(context)
@@ -75,6 +79,19 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
                 saves = rough if rough < context.least_bytes else estimate.saved_by(share)
                 yield _split(context, parts, rows, saves=saves, enough=True)
                 break
+        else:
+            if repeated := _as_many_rows_as_before(context):
+                yield repeated
+
+
+def _as_many_rows_as_before(context: RemedyContext) -> Remedy | None:
+    """Return micro-batches of no more rows than an earlier step had; None where none shows that these fit."""
+    facts, rows = context.facts, context.facts.batch_size
+    most = rows_that_fit(facts, context.estimate, context.available_bytes)
+    if most is None or rows is None or (parts := -(-rows // most)) > PARTS[-1]:
+        return None
+    words = f"a step of {most:,} rows was complete, and nothing has grown since"
+    return replace(_split(context, parts, rows, enough=True), source_words=words)
 
 
 def _first_guess(context: RemedyContext) -> int:
