@@ -550,6 +550,28 @@ def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks
     assert clock.batch.largest_before == {id(model): (6, 8)}
 
 
+def test_the_size_of_other_arguments_beside_the_first_is_known(clock, hooks) -> None:
+    """Of each forward with gradients, and the most of the step before."""
+
+    class Caption(nn.Linear):
+        def forward(self, picture, words=None, *, weights=None):
+            return super().forward(picture)
+
+    model = Caption(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    seen = []
+    for words, weights in ((torch.zeros(4, 16), None), (torch.zeros(4, 2), torch.zeros(4, 2)), (None, None)):
+        model(torch.zeros(4, 8), words, weights=weights).sum().backward()
+        seen.append(clock.batch.latest_beside)
+    assert seen == [2.0, 0.5, 0.0]
+    optimizer.step()
+    with torch.no_grad():
+        model(torch.zeros(4, 8), torch.zeros(4, 64))
+    model(picture=torch.zeros(4, 8), words=torch.zeros(4, 8))
+    assert (clock.batch.beside_before, clock.batch.beside) == ({id(model): 2.0}, {id(model): 1.0})
+
+
 def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:
     """Whoever else has entered the forward phase before the model's call, as the leak detector does for a part of a model."""
     model = nn.Linear(8, 2)

@@ -334,5 +334,30 @@ FOUND_BESIDE = [
         line="# asks",
         phase="forward",
     ),
+    Death(
+        # Each caption is twice as long, too. Scaled with the pictures, a device of 5.25 GiB and few micro-batches seemed enough.
+        "more pictures, whose captions are longer as well",
+        "activations",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.look, self.words = nn.Conv2d(3, 8, 3, 2, 1), nn.Embedding(1000, 512)
+                self.read = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)])
+            def forward(self, pictures, words):
+                return self.look(pictures).mean() + self.read(self.words(words)).square().mean()  # asks
+        model = Net().cuda()
+        optimizer = optimizer_of(model)
+        for n in range(6):
+            rows, length, parts = (64, 1000, 1) if n < 4 else (160, 2000, R.get("micro_batches", 1))
+            for _ in range(parts):
+                words = torch.zeros(rows // parts, length, dtype=torch.long, device="cuda")
+                model(torch.empty(rows // parts, 3, 64, 64, device="cuda"), words).backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+        remedy=False,
+    ),
 ]
 """Wrong promises that were found while the faults of the others were mended: a remedy was called enough, and was not."""

@@ -79,7 +79,7 @@ TOOK = {
 
 
 def test_gradients_that_were_absent_at_the_peak_do_not_hide_activations() -> None:
-    """At the peak of the step before, 320 MiB were activations, or gradients among them. More rows are assumed to need the first."""
+    """At the peak of the step before, 320 MiB were activations, or gradients too. More rows are assumed to need the first."""
     known = estimate_of(replace(DIED, **TOOK))
     assert known is not None and known.basis is Basis.MORE_ROWS
     most = known.fixed_bytes + (known.working_bytes or 0) + known.error_bytes

@@ -39,3 +39,16 @@ def test_only_the_newest_input_shapes_are_kept() -> None:
     left_alone = step(200, (2, 2), 0)
     course.put([left_alone])
     assert ([2, 2], 0) not in course.sizes(0, 7), "of one whose phases were not read nothing is known"
+
+
+def test_a_step_with_less_beside_its_first_argument_says_nothing_of_one_with_more() -> None:
+    """Captions that are longer for each picture, edges that are more for each node."""
+    course = StepHistory()
+    short = step(1, (4, 8), 0, (FORWARD, 300))._replace(beside_inputs={7: 0.5})
+    long = step(2, (4, 8), 0, (FORWARD, 500))._replace(beside_inputs={7: 2.0})
+    bare = step(3, (4, 16), 0, (FORWARD, 400))
+    course.put([short, bare])
+    assert course.sizes(0, 7, beside=0.54) == [([4, 8], 300)]
+    assert course.sizes(0, 7, beside=1.0) == []
+    assert course.sizes(0, 7, [long], beside=2.0) == [([4, 8], 500)], "its step was complete"
+    assert course.sizes(0, 7) == [([4, 8], 300), ([4, 16], 400)]

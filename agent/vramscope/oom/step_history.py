@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom_diagnosis.growth import COLUMNS
@@ -16,7 +16,25 @@ MOST_STEPS: Final = 128
 MOST_SIZES: Final = 64
 """Newest shapes of inputs. There may be a new one in each step."""
 
+AS_MUCH: Final = 1.1
+"""Ratio up to which other arguments count as equally large beside the first one."""
+
 Shape = tuple[int, ...]
+
+
+class Rise(NamedTuple):
+    """Need of the steps with one input."""
+
+    bytes: int
+    """By how much forward and backward raised the memory, at most."""
+    beside: float
+    """Numbers in the other arguments for each number of the first one, at most."""
+
+
+def has_as_much_beside(now: float, before: float) -> bool:
+    """Whether an input's other arguments are no larger beside it than those of an earlier one: the rows of a batch of captions,
+    say, and not their length, have become more."""
+    return now <= AS_MUCH * before
 
 
 class StepHistory:
@@ -25,7 +43,7 @@ class StepHistory:
     def __init__(self) -> None:
         self._kept: list[StepRecord] = []
         self._every = 1
-        self._sizes: dict[tuple[int, int, Shape], int] = {}
+        self._sizes: dict[tuple[int, int, Shape], Rise] = {}
 
     def put(self, steps: Iterable[StepRecord]) -> None:
         """Add steps that have ended, oldest first. On the sampler's thread; about 4 µs each."""
@@ -39,15 +57,21 @@ class StepHistory:
                 self._every *= 2
                 self._kept = [kept for kept in self._kept if kept.number % self._every == 0]
 
-    def sizes(self, device: int, root: int, more: Sequence[StepRecord] = ()) -> list[tuple[list[int], int]]:
+    def sizes(
+        self, device: int, root: int, more: Sequence[StepRecord] = (), beside: float = 0.0
+    ) -> list[tuple[list[int], int]]:
         """Pairs of one root and device: shape of a step's largest input, and by how much forward and backward raised the memory.
 
-        From any thread.
+        Those with as much beside their first argument alone. From any thread.
         """
         known = dict(self._sizes)
         for step in more:
             known |= _grown(known, step)
-        return [(list(shape), peak) for (on, of, shape), peak in known.items() if (on, of) == (device, root)]
+        return [
+            (list(shape), rise.bytes)
+            for (on, of, shape), rise in known.items()
+            if (on, of) == (device, root) and has_as_much_beside(beside, rise.beside)
+        ]
 
     def columns(self, device: int, more: Sequence[StepRecord] = ()) -> dict[str, bytes]:
         """Columns of one device, of the kept steps and ``more`` that were not added yet. From any thread."""
@@ -66,9 +90,9 @@ class StepHistory:
         }
 
 
-def _grown(known: Mapping[tuple[int, int, Shape], int], step: StepRecord) -> dict[tuple[int, int, Shape], int]:
+def _grown(known: Mapping[tuple[int, int, Shape], Rise], step: StepRecord) -> dict[tuple[int, int, Shape], Rise]:
     """Entries of a step: by how much forward and backward raised the memory. An optimizer's copies do not depend on the input."""
-    grown: dict[tuple[int, int, Shape], int] = {}
+    grown: dict[tuple[int, int, Shape], Rise] = {}
     for at, device in enumerate(step.devices if step.largest_inputs else ()):
         intervals = [one for one in step.intervals if at < len(one.cuts)]
         before = allocated_before_forward(intervals, at)
@@ -77,5 +101,6 @@ def _grown(known: Mapping[tuple[int, int, Shape], int], step: StepRecord) -> dic
             continue
         for root, shape in list(step.largest_inputs.items()):
             key = device, root, tuple(shape)
-            grown[key] = max(known.get(key, 0), max(peaks) - before)
+            most, beside = known.get(key, Rise(0, 0.0)), step.beside_inputs.get(root, 0.0)
+            grown[key] = Rise(max(most.bytes, max(peaks) - before), max(most.beside, beside))
     return grown

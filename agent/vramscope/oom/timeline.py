@@ -10,6 +10,7 @@ from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom.error_stack import wants_gradients
 from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
 from vramscope.oom.record_sections import TimelineSection
+from vramscope.oom.step_history import has_as_much_beside
 from vramscope.protocol import messages, series
 from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
@@ -112,7 +113,7 @@ class Timeline:
     def _shapes(self) -> tuple[list[int], list[int]]:
         """Input shapes of the training model in this step, and the largest in the last one; empty where one is not known.
 
-        Between two steps only the second is known.
+        Between two steps only the second is known. Neither says what a step needs if its other arguments have become larger.
         """
         clock = self._clock
         if clock.batch.latest is None or clock.phase not in (DATA, FORWARD, BACKWARD):
@@ -121,6 +122,8 @@ class Timeline:
         before = clock.batch.largest_before.get(root, ())
         if clock.phase == DATA:
             return [], list(before)
+        if not has_as_much_beside(clock.batch.latest_beside, clock.batch.beside_before.get(root, 0.0)):
+            return [], []
         return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
 
     def _sizes(self, device: int | None) -> list[tuple[list[int], int]]:
@@ -128,7 +131,8 @@ class Timeline:
         clock = self._clock
         if clock.batch.latest is None or device is None:
             return []
-        return self._recent.steps.sizes(device, clock.batch.latest[0], clock.finished.untaken())
+        more, beside = clock.finished.untaken(), clock.batch.latest_beside
+        return self._recent.steps.sizes(device, clock.batch.latest[0], more, beside)
 
 
 def node() -> str | None:

@@ -25,6 +25,12 @@ class BatchContext:
         """Largest input shape of this step, by root."""
         self.largest_before: dict[int, torch.Size] = {}
         """Largest input shape of the previous step, by root."""
+        self.beside: dict[int, float] = {}
+        """Numbers in all other tensor arguments for each number of the first one, by root: most of this step."""
+        self.beside_before: dict[int, float] = {}
+        """The same of the previous step."""
+        self.latest_beside = 0.0
+        """The same of the most recent forward pass with gradients."""
         self.forwards = 0
         """Consecutive forward passes of the same root since the last backward pass."""
         self.evaluates = False
@@ -42,16 +48,25 @@ class BatchContext:
         self._grad_enabled = torch.is_grad_enabled
 
     def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """Read the batch size, as far as the first argument shows it. Costs 0.9 µs; runs no code of the user's classes."""
+        """Read the batch size, as far as the first argument shows it. Runs no code of the user's classes.
+
+        Costs 1 µs, and 0.2 µs for each further argument.
+        """
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
         if type(given) is not self._tensor:
             self.rows = None
             return
         with self._plainly():
             shape = given.shape
+            beside = 0.0
+            if len(args) + len(kwargs) > 1:
+                tensors = [one.numel() for one in (*args, *kwargs.values()) if type(one) is self._tensor]
+                beside = sum(tensors) / max(1, given.numel()) - 1
         if self._grad_enabled():
             root = id(module)
-            self.latest = root, shape
+            self.latest, self.latest_beside = (root, shape), beside
+            if beside > self.beside.get(root, 0.0):
+                self.beside[root] = beside
             known = self.largest.get(root)
             if known is None or shape.numel() > known.numel():
                 self.largest[root] = shape
@@ -64,5 +79,5 @@ class BatchContext:
     def step_ended(self) -> Mapping[int, torch.Size]:
         """Starts a new step; returns the largest input shapes of the one that ended."""
         ended, self.largest, self.forwards = self.largest, {}, 0
-        self.largest_before = ended
+        self.largest_before, self.beside_before, self.beside = ended, self.beside, {}
         return ended

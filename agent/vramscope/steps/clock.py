@@ -316,7 +316,8 @@ class StepClock(StepPublisher):
         thread_ns: int = series.UNKNOWN,
     ) -> StepRecord:
         """Store the record of the step that was counted, for whoever takes it."""
-        rest = self._devices, breakdown, after, self.batch.step_ended(), steps, thread_ns
+        inputs = self.batch.step_ended(), self.batch.beside_before
+        rest = self._devices, breakdown, after, *inputs, steps, thread_ns
         record = StepRecord(self.step, end_ns, intervals, micro_steps, self.watched, agent_ns, *rest)
         self.finished.add(record)
         return record
