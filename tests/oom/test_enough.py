@@ -97,6 +97,18 @@ def test_models_that_pile_up_leave_no_device_large_enough() -> None:
         assert (need.high_bytes is not None) is known
 
 
+def test_states_of_optimizers_that_pile_up_leave_no_device_large_enough() -> None:
+    """A second optimizer for the same weights may take turns with the first. Of three, as of restarts, more are expected."""
+    for optimizers, known in ((1, True), (2, True), (3, False)):
+        there = replace(BACKWARD, optimizer_bytes=optimizers * 64 * MIB, expected_state_bytes=64 * MIB)
+        died = diagnose(replace(there, used_bytes=1340 * MIB + (optimizers - 1) * 64 * MIB))
+        assert died.estimate is not None
+        assert (died.estimate.high_bytes is not None) is known
+        assert ("128 MiB of the state belong to more optimizers for the same weights." in died.sentence) is not known
+    many = replace(BACKWARD, optimizer_bytes=192 * MIB, expected_state_bytes=None)
+    assert many.other_state_bytes == 0, "how much one needs is not known"
+
+
 def test_the_first_gradient_of_its_size_may_have_two_more() -> None:
     """The gradient that is computed from it is as large, and the block of another one may not be free in one piece."""
     known = replace(BACKWARD, used_bytes=1480 * MIB)

@@ -50,7 +50,7 @@ ROUNDED_TO: Final = 2 << 20
 LEAST_SEGMENT: Final = 20 << 20
 """Segment that the allocator reserves for a tensor of 1 MiB."""
 KEPT_MODELS: Final = 2
-"""Number of kept models of one size from which on more are expected: folds of a cross-validation, members of an ensemble."""
+"""Number of kept models of one size, or states of optimizers, from which on more are expected: folds, members of an ensemble."""
 SAME_ORDER: Final = 2.0
 """A crude extrapolation says no more than this factor."""
 
@@ -62,6 +62,11 @@ FIRST_WORKSPACES: Final = 64 << 20
 def waits_for_backward(facts: Facts) -> bool:
     """Whether many forwards of one model have had no backward, so that their graphs may be alive together."""
     return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS and not facts.evaluates
+
+
+def has_piled_up_state(facts: Facts) -> bool:
+    """Whether optimizers that no longer step seem to keep their state: one for each restart, say."""
+    return facts.other_state_bytes >= KEPT_MODELS * max(1, facts.expected_state_bytes or 0)
 
 
 def has_larger_input(facts: Facts) -> bool:
@@ -110,7 +115,7 @@ def estimate_of(facts: Facts) -> Estimate | None:
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
     )
-    if facts.kept_models >= KEPT_MODELS:
+    if facts.kept_models >= KEPT_MODELS or has_piled_up_state(facts):
         estimate = replace(estimate, may_grow=True)
     if facts.evaluates and facts.forwards > 1:
         return replace(estimate, likely_bytes=estimate.low_bytes, basis=Basis.EVALUATION_GRAPHS, may_grow=True)

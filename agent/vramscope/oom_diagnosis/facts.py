@@ -191,6 +191,11 @@ class Facts:
         return max(self.optimizer_bytes or 0, self.expected_state_bytes or 0)
 
     @property
+    def other_state_bytes(self) -> int:
+        """Optimizer state beyond what the weights that train need once: of more optimizers for the same weights. 0 if not known."""
+        return max(0, (self.optimizer_bytes or 0) - self.expected_state_bytes) if self.expected_state_bytes else 0
+
+    @property
     def update_copies_bytes(self) -> int:
         """Copies of what ``foreach`` updates: none of SGD's, one of AdamW's, and two at most of others'."""
         if self.update not in ("foreach", None):

@@ -26,7 +26,7 @@ from vramscope.oom_diagnosis.cause import (
     UsedElsewhere,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import has_larger_input, waits_for_backward
+from vramscope.oom_diagnosis.demand import has_larger_input, has_piled_up_state, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.number_format import amount, decimals
@@ -263,6 +263,10 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
         )
     elif known <= parts.available_bytes and facts.idle_bytes:
         remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
+    if has_piled_up_state(facts):
+        remarks.append(
+            f"{amount(facts.other_state_bytes)} of the state belong to more optimizers for the same weights."
+        )
     if parts.reason is Limiting.UPDATE:
         return " ".join(remarks)
     if facts.evaluates:
