@@ -92,6 +92,19 @@ def test_data_is_not_the_cause_where_the_step_needs_more(more: dict[str, Any]) -
     assert diagnose(replace(WAITING, **more)).kind is CauseKind.ACTIVATIONS
 
 
+def test_data_is_not_the_cause_where_the_request_is_most_of_the_memory() -> None:
+    """The edges of a large graph are small beside the values of all edges."""
+    edges = replace(
+        WAITING, data_bytes=92 * MIB, before_forward_bytes=104 * MIB, used_bytes=114 * MIB, progress=None, step=4
+    )
+    values = replace(edges, asked_bytes=1430 * MIB, reserved_bytes=124 * MIB, free_bytes=1400 * MIB)
+    assert diagnose(values).kind is CauseKind.ACTIVATIONS
+    kept = replace(
+        values, data_bytes=800 * MIB, before_forward_bytes=812 * MIB, used_bytes=822 * MIB, asked_bytes=750 * MIB
+    )
+    assert diagnose(replace(kept, reserved_bytes=830 * MIB, free_bytes=700 * MIB)).kind is CauseKind.DATA
+
+
 def test_data_is_not_the_cause_where_the_weights_are_more() -> None:
     """A second set of gradients in a list is no data."""
     died = replace(

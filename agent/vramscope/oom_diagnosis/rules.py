@@ -252,7 +252,8 @@ def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
     factor = SAME_ORDER if estimate is not None and estimate.is_crude else 1.0
     fits = facts.phase in ("forward", "backward") and likely - facts.data_bytes <= factor * available
     alone = fits and (1 - AS_LARGE) * facts.data_bytes > max(_weights(facts), facts.full_state_bytes)
-    least = max(facts.shortfall_bytes or 0, DATA_SHARE * (facts.working_bytes or 0), 1)
+    unowned = (facts.working_bytes or 0) + (0 if outside_step else facts.asked_bytes or 0)
+    least = max(facts.shortfall_bytes or 0, DATA_SHARE * unowned, 1)
     if (outside_step or alone) and facts.data_bytes >= least:
         return _parts(CauseKind.DATA, Limiting.STEP, facts, estimate)
     return None
