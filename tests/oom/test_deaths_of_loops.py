@@ -26,11 +26,17 @@ KNOWN_FAULTS = (
     "moments kept on the host, and brought to the card all at once",
     "experts padded to the busiest one, and a step that sends all tokens to it",
     "errors of all pixels and classes, sorted for the loss",
+    "a student that imitates every layer of its teacher, and more rows",
+    "the weights of an ensemble, stacked beside its members",
+    "pictures of each step of denoising, kept for a film",
 )
 """Of the first two, the cause is said to be data: the request comes before the forward pass. Of the others, the
 cause is right, and no remedy is called enough, though one is: of the third half of the batch is. What follows the request of the
 fourth, and how much the rest of the fifth's first forward needs, is not known. Those from the sixth on are strangers': the cause of
 three of them is wrong, and of the other two no remedy is called enough.
+
+The last three are of an unseen half. What a teacher returned is said to be data, and two remedies are called enough that are not. A
+request after the last of several optimizers' steps counts as of that step. No remedy of the film is called enough.
 """
 
 
