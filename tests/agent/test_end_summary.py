@@ -220,15 +220,15 @@ def test_a_run_without_a_step_ends_silently(capsys: pytest.CaptureFixture[str]) 
     ("found", "note"),
     [
         pytest.param(leak("growing", "losses", held_bytes=1), False, id="growth without end"),
-        pytest.param(leak("tensor-growth", "rows", held_bytes=MIB, emptied_after=9), True, id="small and emptied"),
-        pytest.param(leak("tensor-growth", "rows", held_bytes=2 * MIB, emptied_after=9), False, id="large and emptied"),
+        pytest.param(leak("tensor-growth", "rows", held_bytes=4 * MIB, emptied_after=9), True, id="small and emptied"),
+        pytest.param(leak("tensor-growth", "rows", held_bytes=5 * MIB, emptied_after=9), False, id="large and emptied"),
         pytest.param(leak("growing", "rows", held_bytes=MIB, full_bytes=9 * MIB), False, id="large when full"),
         pytest.param(leak("overlap", "loss", peak_effect_bytes=0), True, id="without effect"),
         pytest.param(leak("overlap", "loss", peak_effect_bytes=None), True, id="effect unknown"),
         pytest.param(leak("overlap", "out", peak_effect_bytes=2 * MIB), False, id="with effect"),
     ],
 )
-def test_a_finding_with_a_bound_counts_from_two_percent_of_the_peak(found: messages.Leak, note: bool) -> None:
+def test_a_finding_with_a_bound_counts_from_a_share_of_the_peak(found: messages.Leak, note: bool) -> None:
     assert is_note(found, 100 * MIB) is note
 
 

@@ -11,6 +11,8 @@ GROWING: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
 """Kinds that grow, or that last until the garbage collector runs."""
 MIN_SHARE: Final = 0.02
 """Smallest share of the run's peak that makes a finding with a bound worth a change."""
+BOUNDED_MIN_SHARE: Final = 0.05
+"""The same for what is emptied again and again, or becomes full: that is most likely meant, as in a metric."""
 
 
 def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
@@ -23,7 +25,7 @@ def is_note(leak: Leak, run_peak_bytes: int | None) -> bool:
         return cost_bytes == 0 or cost_bytes < MIN_SHARE * (run_peak_bytes or 0)
     if leak.emptied_after is None and leak.full_bytes is None:
         return False
-    return max(leak.held_bytes, leak.full_bytes or 0) < MIN_SHARE * (run_peak_bytes or 0)
+    return max(leak.held_bytes, leak.full_bytes or 0) < BOUNDED_MIN_SHARE * (run_peak_bytes or 0)
 
 
 def is_leak(leak: Leak) -> bool:
