@@ -66,7 +66,7 @@ def find_run(connection: Connection, text: str, *, suggest: bool = True) -> Stor
     names = list(dict.fromkeys(row.name for row in rows))
     near = [name for name in names if text and text.lower() in name.lower()]
     near += difflib.get_close_matches(text, [*names, *(row.id for row in rows)], n=MAX_SUGGESTIONS, cutoff=0.5)
-    raise UnknownRun(text, f"Run {text!r} not found.", list(dict.fromkeys(near or names))[:MAX_SUGGESTIONS])
+    raise UnknownRun(text, f"Run {text!r} not found.", list(dict.fromkeys(near))[:MAX_SUGGESTIONS])
 
 
 def list_runs(
