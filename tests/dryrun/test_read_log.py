@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vramscope.dry_run import number_types
+from vramscope.dry_run import number_types, result_sizes
 from vramscope.dry_run.read_log import ReadLog
 from vramscope.protocol.dry_run import Read
 
@@ -37,6 +37,18 @@ def reads_of(tmp_path, emulated_gpu, monkeypatch):
         return found
 
     return run
+
+
+@pytest.fixture
+def sizes(emulated_gpu, monkeypatch):
+    """Notes the sizes that have a bound."""
+    import torch
+
+    of_both = [(owner, name) for owner in (torch, torch.Tensor) for name in ("bincount", "sum", "count_nonzero")]
+    of_unique = [(torch, "_unique2"), (torch._VF, "unique_consecutive"), (torch._VF, "unique_dim")]
+    for owner, name in [*of_both, *of_unique]:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    result_sizes.install()
 
 
 @pytest.mark.parametrize(
@@ -98,6 +110,28 @@ def test_a_read_has_a_purpose(reads_of, line, kind, operation, assumed):
 def test_an_end_of_a_slice_is_that_of_the_dimension(reads_of, line):
     (read,) = reads_of(line)
     assert (read.kind, read.operation, read.assumed) == ("largest", "item", "every element")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not say which expression reads")
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("assert len(torch.zeros(int((x > 0).sum()))) == 20_000", "largest"),
+        ("assert len(torch.zeros(int((x > 0).sum(dtype=torch.float)))) == 20_000", "largest"),
+        ("n = (x > 0).sum(); assert len(torch.zeros(int(n))) == 20_000", "largest"),
+        ("n = (x > 0).sum(); n.add_(1).sub_(1); assert len(x[: int(n)]) == 200", "largest"),
+        ("torch.zeros(20_000 - int((x > 0).sum()))", "length"),
+        ("n = (x > 0).sum(); n *= 9; torch.zeros(int(n))", "length"),
+    ],
+)
+def test_a_length_that_counts_a_mask_is_bounded_if_nothing_changes_it(reads_of, sizes, line, kind):
+    (read,) = reads_of(line)
+    assert read.kind == kind
+
+
+def test_a_traced_graph_has_no_node_of_the_dry_run(reads_of, sizes):
+    line = "import torch.fx; nodes = torch.fx.symbolic_trace(lambda a: torch.sum(a > 0)).graph.nodes; assert len(nodes) == 4, nodes"
+    assert reads_of(line) == []
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not say which expression reads")

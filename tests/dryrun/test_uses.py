@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramscope.dry_run.slice_ends import is_slice_end
+from vramscope.dry_run.slice_ends import is_growing_length, is_slice_end
 from vramscope.dry_run.uses import decides, is_length
 
 
@@ -145,12 +145,12 @@ def test_of_several_values_in_a_line_each_has_its_own_use(tmp_path, line, readin
     assert (decides(str(path), 1, place), is_length(str(path), 1, place)) == expected
 
 
-def is_end_in(tmp_path, code, reading="n.item()"):
+def is_end_in(tmp_path, code, reading="n.item()", rule=is_slice_end):
     path = tmp_path / "train.py"
     path.write_text(code)
     first = code[: code.index(reading)]
     line, column = first.count("\n") + 1, len(first) - (first.rfind("\n") + 1)
-    return is_slice_end(str(path), (line, column, line, column + len(reading)))
+    return rule(str(path), (line, column, line, column + len(reading)))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,9 @@ def test_a_number_that_only_cuts_slices_is_an_end(tmp_path, code):
         "m = n.item()\ny = x[:m]\nfor i in range(m): pass",
         "m = n.item()\ny = x[:m]\ndef f():\n    return torch.zeros(m)",
         "m = -n.item()\ny = x[:m]",
+        "y = x[: -1 * n.item()]",
+        "m = n.item()\nm %= 64\ny = x[:m]",
+        "def f():\n    global m\n    m = n.item()\n    return x[:m]",
         "m = n.item()",
         "print(n.item())",
     ],
@@ -193,3 +196,20 @@ def test_a_number_with_another_use_is_no_end(tmp_path, code):
 @pytest.mark.parametrize(("slices", "expected"), [("x[:, :n]", True), ("x[k, :n]", False), ("x[:m, :n]", False)])
 def test_a_tensor_is_an_end_if_nothing_else_is_read_in_the_brackets(tmp_path, slices, expected):
     assert is_end_in(tmp_path, f"y = {slices}", slices) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("y = torch.zeros(n.item(), 4)", True),
+        ("y = torch.zeros((n.item() + 1, 4))", True),
+        ("m = n.item()\ny, z = torch.full((m,), 3), x[: m // 2]", True),
+        ("for i in range(n.item()): pass", True),
+        ("y = torch.zeros(64 - n.item())", False),
+        ("y = torch.zeros(64 // n.item())", False),
+        ("m = n.item()\ny, z = torch.zeros(m), torch.zeros(64 - m)", False),
+        ("m = n.item()\ny = torch.zeros(m)\nif m < 9: z = torch.zeros(99)", False),
+    ],
+)
+def test_a_length_grows_with_a_number_unless_it_is_subtracted_or_decides(tmp_path, code, expected):
+    assert is_end_in(tmp_path, code, rule=is_growing_length) is expected

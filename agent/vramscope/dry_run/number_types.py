@@ -10,7 +10,7 @@ from typing import Any, Final
 from vramscope.guard import guarded
 
 MOST: Final = "_vramscope_most"
-"""Attribute of a tensor with one number: the largest that it can be."""
+"""Attribute of a tensor with one number: the largest that it can be, and PyTorch's count of changes in place when it was noted."""
 METHODS: Final = ("item", "tolist", "__int__", "__float__", "__index__")
 """Methods of tensors that return Python numbers."""
 
@@ -45,10 +45,18 @@ def install() -> None:
 def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, *arguments: Any, **options: Any) -> Any:
         before = _reading.is_float, _reading.most
-        _reading.is_float, _reading.most = self.is_floating_point(), getattr(self, MOST, None)
+        _reading.is_float, _reading.most = self.is_floating_point(), _most_of(self)
         try:
             return method(self, *arguments, **options)
         finally:
             _reading.is_float, _reading.most = before
 
     return functools.wraps(method)(read)
+
+
+def _most_of(tensor: Any) -> int | None:
+    found = getattr(tensor, MOST, None)
+    if found is None or tensor.is_inference() or tensor._version != found[1]:
+        return None
+    most: int = found[0]
+    return most

@@ -18,7 +18,7 @@ from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, result_sizes, routing, sequence_lengths, sparse_entries
 from vramscope.dry_run.branches import Question, question_of, span_now
-from vramscope.dry_run.slice_ends import is_slice_end
+from vramscope.dry_run.slice_ends import is_growing_length, is_slice_end
 from vramscope.dry_run.uses import decides, is_length
 from vramscope.guard import guarded
 from vramscope.process import patching
@@ -183,7 +183,8 @@ class ReadLog:
             if (most := _most(place, size_bytes)) is not None:
                 return self._bound(place, most)
             if place.kind == "largest":
-                end = self._bound(place, LARGEST_END)
+                most = number_types.most()
+                end = self._bound(place, LARGEST_END if most is None else most)
                 return bits_of(end, size_bytes, number_types.reads_float() is True) or 0
             is_size = place.kind == "shape"
             if is_size and place.operation == "bincount" and result_sizes.has_minimum():
@@ -310,8 +311,6 @@ def _most(place: ReadPlace, size_bytes: int) -> int | None:
         return None
     if place.operation in COALESCING:
         return sparse_entries.now()
-    if place.kind in ("length", "largest"):
-        return number_types.most()
     return result_sizes.most_different() if place.operation in result_sizes.UNIQUE else None
 
 
@@ -386,14 +385,13 @@ def _purpose(
     is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno, reading)
     if not scalar and (operations or size_bytes > 8):
         return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
-    if (
-        frame is not None
-        and innermost is frame
-        and size_bytes in WIDTHS
-        and is_slice_end(frame.f_code.co_filename, reading)
-    ):
+    is_integer = frame is not None and innermost is frame and size_bytes in WIDTHS
+    if is_integer and frame is not None and is_slice_end(frame.f_code.co_filename, reading):
         return "largest", "every element"
     is_known = is_used or reading is not None  # a line alone may have a length that another expression reads
     if is_known and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
+        counts_mask = is_integer and number_types.most() is not None
+        if counts_mask and is_growing_length(frame.f_code.co_filename, reading):
+            return "largest", "every element"
         return "length", "0"
     return "number" if is_float and not is_used else "used_number", "0"

@@ -89,5 +89,9 @@ def _rows(tensor: Any, dim: int | None) -> int | None:
 @guarded("the number of true elements")
 def _note_total(mask: Any, found: Any) -> None:
     """Note on a number of true elements that it can be all of them."""
-    if str(getattr(mask, "dtype", "")) == "torch.bool" and mask.is_cuda and not found.dim():
-        setattr(found, MOST, mask.numel())
+    import torch
+
+    if not (isinstance(mask, torch.Tensor) and isinstance(found, torch.Tensor)):
+        return  # such as a proxy of torch.fx, which would note the questions
+    if mask.dtype == torch.bool and mask.is_cuda and not found.dim() and not found.is_inference():
+        setattr(found, MOST, (mask.numel(), found._version))

@@ -1,14 +1,15 @@
-"""Numbers that are the end of a slice and nothing else, as in ``x[:, :n]``. Such a slice has the whole dimension at most."""
+"""Numbers that are nothing but ends of slices, as in ``x[:, :n]``, or other lengths. The larger they are, the more is needed."""
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from vramscope.dry_run.branches import Span, span_of
+from vramscope.dry_run.uses import sizes_of
 
 GROWING: Final = frozenset({"int", "round", "ceil", "max", "min"})
 """Names of functions whose result does not fall if an argument grows."""
@@ -20,32 +21,66 @@ def is_slice_end(file: str, reading: Span | None) -> bool:
     The end must not fall if the number grows: ``n + 1`` is such an end, ``total - n`` is not. False before Python 3.11, which does
     not report the expression.
     """
-    return reading is not None and reading in _ends(file)
+    return reading is not None and reading in _read_by(file).ends
+
+
+def is_growing_length(file: str, reading: Span | None) -> bool:
+    """Return whether an expression reads a number that is lengths, none of which falls if it grows, and nothing else.
+
+    ``torch.zeros(n + 1)`` has such a length, ``torch.zeros(total - n)`` has not. False before Python 3.11.
+    """
+    return reading is not None and reading in _read_by(file).lengths
+
+
+class _Reading(NamedTuple):
+    """Expressions of a file that read such numbers."""
+
+    ends: frozenset[Span]
+    lengths: frozenset[Span]
 
 
 @functools.lru_cache(maxsize=256)
-def _ends(file: str) -> frozenset[Span]:
+def _read_by(file: str) -> _Reading:
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return frozenset()
+        return _Reading(frozenset(), frozenset())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return frozenset(span for scope in (tree, *functions) for span in _of(scope))
+    scopes = (tree, *functions)
+    return _Reading(
+        frozenset(span for scope in scopes for span in _of(scope, _slices(scope))),
+        frozenset(span for scope in scopes for span in _of(scope, [*_slices(scope), *_sizes(scope)])),
+    )
 
 
-def _of(scope: ast.AST) -> Iterator[Span]:
-    """Yield the expressions of a function that read such a number: in a slice, or before it is assigned to a variable."""
-    carried: set[ast.AST] = set()
+def _slices(scope: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.expr]]]:
+    """Yield slices, with their ends. The slice reads its end, if it is a single tensor."""
     for node in ast.walk(scope):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and (ends := _ends_of(node)):
-            carried.update(part for end in ends for part in _carrying(end))
-            if len(ends) == 1:
-                yield span_of(node)  # a tensor as the end is read by the subscript
+            yield node, ends
+
+
+def _sizes(scope: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.expr]]]:
+    """Yield calls, with the lengths among their arguments."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call):
+            yield from ((node, [part]) for part in sizes_of(node))
+
+
+def _of(scope: ast.AST, found: Iterable[tuple[ast.expr, Sequence[ast.expr]]]) -> Iterator[Span]:
+    """Yield the expressions of a function that read such a number: in its place, or before it is assigned to a variable."""
+    carried: set[ast.AST] = set()
+    for owner, parts in found:
+        carried.update(one for part in parts for one in _carrying(part))
+        if len(parts) == 1:
+            yield span_of(owner)  # a tensor as the end is read by the subscript, and one as a size by the call
     yield from (span_of(part) for part in carried if isinstance(part, ast.expr))
+    elsewhere = {name for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            loads = _loads(scope, node.targets[0].id)
-            if loads and carried.issuperset(loads):
+            name = node.targets[0].id
+            uses = [] if name in elsewhere else _uses(scope, name)
+            if uses and carried.issuperset(uses):
                 yield from (span_of(part) for part in _carrying(node.value))
 
 
@@ -70,9 +105,12 @@ def _carrying(end: ast.expr) -> Iterator[ast.expr]:
     if isinstance(end, ast.Call):
         name = end.func.attr if isinstance(end.func, ast.Attribute) else getattr(end.func, "id", "")
         parts = end.args if name in GROWING else []
+    elif isinstance(end, ast.Tuple | ast.List):
+        parts = end.elts
     elif isinstance(end, ast.BinOp):
-        both = isinstance(end.op, ast.Add | ast.Mult)
-        left = isinstance(end.op, ast.Sub | ast.Div | ast.FloorDiv)
+        is_negative = any(isinstance(part, ast.UnaryOp) for part in (end.left, end.right))
+        both = isinstance(end.op, ast.Add) or (isinstance(end.op, ast.Mult) and not is_negative)
+        left = isinstance(end.op, ast.Sub) or (isinstance(end.op, ast.Div | ast.FloorDiv) and not is_negative)
         parts = [end.left, end.right] if both else [end.left] if left else []
     else:
         return
@@ -80,9 +118,11 @@ def _carrying(end: ast.expr) -> Iterator[ast.expr]:
         yield from _carrying(part)
 
 
-def _loads(scope: ast.AST, name: str) -> list[ast.AST]:
+def _uses(scope: ast.AST, name: str) -> list[ast.AST]:
+    """Return where a variable is read, and changed as by ``n %= 8``."""
+    changed = {node.target for node in ast.walk(scope) if isinstance(node, ast.AugAssign)}
     return [
         node
         for node in ast.walk(scope)
-        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Store)
+        if isinstance(node, ast.Name) and node.id == name and (node in changed or not isinstance(node.ctx, ast.Store))
     ]

@@ -171,15 +171,22 @@ def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 for one in slices
                 if isinstance(one, ast.Slice) and one.lower is None and one.upper is not None
             ]
-        elif isinstance(node, ast.Call) and _called(node) == "range":
-            found = node.args if len(node.args) == 1 else []
-        elif isinstance(node, ast.Call) and _called(node) in MAKING:
-            found = node.args[:1] if _called(node).endswith("full") else node.args
+        elif isinstance(node, ast.Call):
+            found = sizes_of(node)
         else:
             continue
         # A negative end leaves something out; a constant is read from nowhere.
         parts = [part for part in found if not isinstance(part, ast.Constant | ast.UnaryOp)]
         yield from ((part, part if reads_others else node) for part in parts)
+
+
+def sizes_of(call: ast.Call) -> Sequence[ast.expr]:
+    """Return the arguments of a call that are sizes of a range or of a new tensor."""
+    if _called(call) == "range":
+        return call.args if len(call.args) == 1 else []
+    if _called(call) not in MAKING:
+        return []
+    return call.args[:1] if _called(call).endswith("full") else call.args
 
 
 def _has_attribute(part: ast.expr) -> bool:
