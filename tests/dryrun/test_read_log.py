@@ -129,6 +129,16 @@ def test_a_length_that_counts_a_mask_is_bounded_if_nothing_changes_it(reads_of, 
     assert read.kind == kind
 
 
+@pytest.mark.parametrize(
+    "line", ["x.unique(dim=7)", "torch.unique([1, 2])", "x.long().flatten().bincount(minlength=None)"]
+)
+def test_arguments_that_pytorch_refuses_are_refused_with_its_words_alone(reads_of, sizes, capfd, line):
+    with pytest.raises((IndexError, TypeError)) as raised:
+        reads_of(line)
+    assert "not supported between" not in str(raised.value)
+    assert "vramscope" not in capfd.readouterr().err
+
+
 def test_a_traced_graph_has_no_node_of_the_dry_run(reads_of, sizes):
     line = "import torch.fx; nodes = torch.fx.symbolic_trace(lambda a: torch.sum(a > 0)).graph.nodes; assert len(nodes) == 4, nodes"
     assert reads_of(line) == []
@@ -141,6 +151,12 @@ def test_a_traced_graph_has_no_node_of_the_dry_run(reads_of, sizes):
         ("bad = lambda y: bool((y > 0).any())\nif bad(x): raise ValueError", "check", "False"),
         ("bad = lambda y: (y > 0).any().item()\nwhile not bad(x): x += 1", "branch", "False"),
         ("bad = lambda y: (y > 0).any().item()\nprint(bad(x))", "branch", "True"),
+        (
+            "bad = lambda y: (y > 0).any().item()\nagain = lambda y: bad(y)\nif again(x): raise ValueError",
+            "check",
+            "False",
+        ),
+        ("many = lambda y: (y > 0).any().item()\nif not len((x, many(x))): raise ValueError", "branch", "True"),
     ],
 )
 def test_a_returned_truth_value_is_that_of_the_caller_s_condition(reads_of, line, kind, assumed):

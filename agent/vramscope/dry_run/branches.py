@@ -44,11 +44,20 @@ class _Operand(NamedTuple):
 
 
 def question_of(frame: FrameType) -> Question:
-    """Return the expression that a frame evaluates now. If the frame returns the value, it is that of its caller."""
-    found, caller = _own_question(frame), frame.f_back
-    if found.expected is None and caller is not None and span_now(frame) in _returned(frame.f_code.co_filename):
-        above = question_of(caller)
-        return found if above.expected is None else above
+    """Return the expression that a frame evaluates now.
+
+    If the frame returns the value, it is that of its caller, provided that the caller's condition is this call: an argument of
+    another call is used there for something else.
+    """
+    found, above = _own_question(frame), frame
+    while found.expected is None and above.f_back is not None:
+        if span_now(above) not in _returned(above.f_code.co_filename):
+            break
+        above = above.f_back
+        span = span_now(above)
+        same = [one for one in _operands(above.f_code.co_filename) if one.span == span]
+        if same:
+            return same[-1].question
     return found
 
 

@@ -55,7 +55,7 @@ def install() -> None:
 
     def bincount(original: Any, *args: Any, **kwargs: Any) -> Any:
         minimum = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
-        before, _computed.has_minimum = _computed.has_minimum, minimum > 0
+        before, _computed.has_minimum = _computed.has_minimum, isinstance(minimum, int) and minimum > 0
         try:
             return original(*args, **kwargs)
         finally:
@@ -78,8 +78,8 @@ def install() -> None:
 
 @guarded("the rows of a tensor")
 def _rows(tensor: Any, dim: int | None) -> int | None:
-    if not tensor.is_cuda:
-        return None
+    if not getattr(tensor, "is_cuda", False) or not (dim is None or -tensor.dim() <= dim < tensor.dim()):
+        return None  # PyTorch refuses other arguments
     rows: int = tensor.numel() if dim is None else tensor.shape[dim]
     if dim is None and str(tensor.dtype) == "torch.bool":
         return max(1, rows // 2)  # the number of true elements is read, and then both values occur
