@@ -2,7 +2,11 @@
 
 import { h } from "vramscope/dom.js";
 
-/** Rows in the order of their keys. Unknown ones come last in both directions. */
+const WORDS = new Intl.Collator("en", { numeric: true });
+
+const compared = (a, b) => (typeof a === "string" && typeof b === "string" ? WORDS.compare(a, b) : a < b ? -1 : 1);
+
+/** Rows in the order of their keys: numbers in words, too, so that GPU 2 comes before GPU 10. Unknown ones are last in both directions. */
 export function inOrder(rows, key, descending) {
   const sign = descending ? -1 : 1;
   const keyed = rows.map((row) => [key(row) ?? null, row]);
@@ -10,7 +14,7 @@ export function inOrder(rows, key, descending) {
     if (a === b) return 0;
     if (a === null) return 1;
     if (b === null) return -1;
-    return a < b ? -sign : sign;
+    return sign * compared(a, b);
   });
   return keyed.map(([, row]) => row);
 }

@@ -223,7 +223,7 @@ export class WhatIf {
 
   /** Shows a new recommendation. The table opens by itself only if a setting is worth a change, or if the reader asked. */
   drawAdvice(result) {
-    const failed = Boolean(this.sweepJob.problem);
+    const failed = Boolean(this.sweepJob.problem) || this.sweepJob.answer?.state === "failed";
     const key = JSON.stringify([result?.recommendation, this.own, this.device, failed]);
     if (key === this.drawnAdvice) return;
     this.drawnAdvice = key;

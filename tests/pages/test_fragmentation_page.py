@@ -432,6 +432,17 @@ def test_a_recording_that_could_not_be_deleted_is_shown_again(page: Any, server:
     assert page.get_by_label("Recording", exact=True).input_value() == kept
 
 
+def test_a_replay_that_failed_is_not_said_to_be_under_way(page: Any, server: Any) -> None:
+    run = Sender(server.url, "not replayed")
+    run.send(run.agent.steps(4))
+    run.record(training(2, 6))
+    failed = {"job": "1", "state": "failed", "problem": "The simulator stopped.", "done": 0, "total": 0, "result": None}
+    page.route(re.compile("/recordings/[^/]+/whatif"), lambda route: route.fulfill(json=failed))
+    page.goto(run.page)
+    eventually(lambda: "The replay failed." in words(page, ".whatif [role=alert]"))
+    assert page.locator(".advice").count() == 0
+
+
 def test_a_live_run_is_asked_and_what_it_records_appears(page: Any, server: Any) -> None:
     run = Sender(server.url, "live")
     run.send(run.agent.samples(5))

@@ -756,3 +756,11 @@ def test_the_note_of_the_peak_names_optimizer_state(loaded: Any) -> None:
         }"""
     )
     assert note == "60\N{NO-BREAK SPACE}% optimizer state"
+
+
+def test_words_with_numbers_are_sorted_by_their_numbers(loaded: Any) -> None:
+    in_order = """async (descending) => {
+      const { inOrder } = await import("vramscope/parts/table_sort.js");
+      return inOrder(["node 10", null, "node 2", "Node 2", "node 1"], (one) => one, descending); }"""
+    assert loaded.evaluate(in_order, False) == ["node 1", "node 2", "Node 2", "node 10", None]
+    assert loaded.evaluate(in_order, True)[-2:] == ["node 1", None]
