@@ -346,13 +346,15 @@ def test_an_optimizer_that_has_not_stepped_is_an_assumption():
     assert assumptions(trial()) == ["Adam takes its first step later, and its state is not in the peaks"]
 
 
-def test_a_caught_error_does_not_fit(monkeypatch):
+@pytest.mark.parametrize(("steps", "said"), [(3, ", and 3 steps ended"), (1, ", and 1 step ended")])
+def test_a_caught_error_does_not_fit(monkeypatch, steps, said):
     """The script halves its batch and goes on: that is not what was asked for."""
     ends = iter(["out of memory", "ended", "out of memory"])
-    monkeypatch.setattr(dryrun, "train", lambda *_: trial(end=next(ends)))
+    report = ProcessReport(rank=0, world_size=1, steps=steps, cudnn_plans=0, reads=[], unstepped=[])
+    monkeypatch.setattr(dryrun, "train", lambda *_: trial(end=next(ends), reports=[report]))
     verdict = dryrun.judge(PLAN, CARD)
     assert verdict.answer == "does not fit"
-    assert verdict.reasons == ["it ran out of memory; the script caught the error and went on, and 3 steps ended"]
+    assert verdict.reasons == [f"it ran out of memory; the script caught the error and went on{said}"]
 
 
 def test_a_need_that_grows_with_the_card_is_not_known(monkeypatch):

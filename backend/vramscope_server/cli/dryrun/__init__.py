@@ -162,6 +162,6 @@ def judge(plan: Plan, card: Card) -> Verdict:
     if large.end == "out of memory":
         why = "it ran out of memory on a card of 1 TiB, too, so that its need is not known"
         return verdict("does not fit", trial, trials, card, why)
-    ended = f", and {count(trial.steps)} steps ended" if trial.steps else ""
+    ended = f", and {count(trial.steps)} step{'s' if trial.steps > 1 else ''} ended" if trial.steps else ""
     caught = "" if trial.status else f"it ran out of memory; the script caught the error and went on{ended}"
     return verdict("does not fit", large, trials, card, caught)
