@@ -139,6 +139,21 @@ def test_arguments_that_pytorch_refuses_are_refused_with_its_words_alone(reads_o
     assert "vramscope" not in capfd.readouterr().err
 
 
+SEEN = """
+seen = []
+class Own(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        seen.append(function.__name__)
+        return super().__torch_function__(function, types, args, kwargs or {})
+own = (x > 0).as_subclass(Own); seen.clear(); own.sum(); own.count_nonzero(); assert seen == ["sum", "count_nonzero"], seen
+"""
+
+
+def test_a_class_of_the_program_sees_its_own_calls_alone(reads_of, sizes):
+    assert reads_of(SEEN) == []
+
+
 def test_a_traced_graph_has_no_node_of_the_dry_run(reads_of, sizes):
     line = "import torch.fx; nodes = torch.fx.symbolic_trace(lambda a: torch.sum(a > 0)).graph.nodes; assert len(nodes) == 4, nodes"
     assert reads_of(line) == []

@@ -160,6 +160,7 @@ def is_end_in(tmp_path, code, reading="n.item()", rule=is_slice_end):
         "y = x[:, : n.item() + 1, :]",
         "y = x[..., : min(64, int(n.item() * len(x)))]",
         "m = n.item()\nx, y = x[:, :m], y[:, : m - 1]",
+        "m: int = n.item()\ny = x[:m]",
         "m = int(n.item())\nx = x[:m]\ndef f(m):\n    return x[:m]",
     ],
 )

@@ -78,7 +78,7 @@ def install() -> None:
 
 @guarded("the rows of a tensor")
 def _rows(tensor: Any, dim: int | None) -> int | None:
-    if not getattr(tensor, "is_cuda", False) or not (dim is None or -tensor.dim() <= dim < tensor.dim()):
+    if not _is_plain(tensor) or not tensor.is_cuda or not (dim is None or -tensor.dim() <= dim < tensor.dim()):
         return None  # PyTorch refuses other arguments
     rows: int = tensor.numel() if dim is None else tensor.shape[dim]
     if dim is None and str(tensor.dtype) == "torch.bool":
@@ -89,9 +89,14 @@ def _rows(tensor: Any, dim: int | None) -> int | None:
 @guarded("the number of true elements")
 def _note_total(mask: Any, found: Any) -> None:
     """Note on a number of true elements that it can be all of them."""
+    if not (_is_plain(mask) and _is_plain(found)) or found.is_inference():
+        return
+    if str(mask.dtype) == "torch.bool" and mask.is_cuda and not found.dim():
+        setattr(found, MOST, (mask.numel(), found._version))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor of PyTorch. A class of the program, or a proxy of torch.fx, sees each question about it."""
     import torch
 
-    if not (isinstance(mask, torch.Tensor) and isinstance(found, torch.Tensor)):
-        return  # such as a proxy of torch.fx, which would note the questions
-    if mask.dtype == torch.bool and mask.is_cuda and not found.dim() and not found.is_inference():
-        setattr(found, MOST, (mask.numel(), found._version))
+    return type(value) in (torch.Tensor, torch.nn.Parameter)

@@ -77,9 +77,11 @@ def _of(scope: ast.AST, found: Iterable[tuple[ast.expr, Sequence[ast.expr]]]) ->
     yield from (span_of(part) for part in carried if isinstance(part, ast.expr))
     elsewhere = {name for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            uses = [] if name in elsewhere else _uses(scope, name)
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id not in elsewhere:
+            uses = _uses(scope, targets[0].id)
             if uses and carried.issuperset(uses):
                 yield from (span_of(part) for part in _carrying(node.value))
 
