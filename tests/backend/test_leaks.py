@@ -277,7 +277,7 @@ def test_a_bound_that_fits_the_card_ends_the_growth(
 def test_a_few_hundred_kilobytes_in_a_small_model_are_no_alarm(
     server: RunningServer, step_bytes: int, level: str
 ) -> None:
-    """A list that gets some numbers longer is a considerable share of a model of 1 MiB. It is told all the same."""
+    """A list that gets some numbers longer is a considerable share of a model of 1 MiB. It is reported all the same."""
     agent = Agent()
     floor = (MIB + np.arange(100) * step_bytes).tolist()
     server.send(agent, agent.steps(100, after_step_bytes=floor, peak_allocated_bytes=[8 * MIB] * 100), scan())

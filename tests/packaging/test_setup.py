@@ -85,7 +85,7 @@ def test_needs_a_card(): pass
 
 def run_pytest(folder, *arguments, **environment):
     (folder / "test_some.py").write_text(TESTS)
-    for name in ("conftest.py", "hidden_objects.py", "selection.py"):
+    for name in ("conftest.py", "hidden_objects.py", "selection.py", "slow_tests.json"):
         shutil.copy(ROOT / "tests" / name, folder)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, *arguments, folder],

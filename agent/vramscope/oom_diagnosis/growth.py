@@ -30,7 +30,7 @@ WORK_GROWS: Final = 3.1
 """Ratio of the rise of the peaks to the rise of the memory after the steps, from which on the steps themselves need more.
 
 Outputs that live into the next step, longer each time, and their loss: 3.2 with PyTorch 2.15, 5 with 2.13. A leak
-alone: 1; a tensor that is joined anew in each step: up to 3.
+alone: 1; a tensor that is concatenated again in each step: up to 3.
 """
 
 
