@@ -32,7 +32,7 @@ def is_growing_length(file: str, reading: Span | None) -> bool:
     return reading is not None and reading in _read_by(file).lengths
 
 
-class _Reading(NamedTuple):
+class _ReadAs(NamedTuple):
     """Expressions of a file that read such numbers."""
 
     ends: frozenset[Span]
@@ -40,14 +40,14 @@ class _Reading(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _read_by(file: str) -> _Reading:
+def _read_by(file: str) -> _ReadAs:
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return _Reading(frozenset(), frozenset())
+        return _ReadAs(frozenset(), frozenset())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     scopes = (tree, *functions)
-    return _Reading(
+    return _ReadAs(
         frozenset(span for scope in scopes for span in _of(scope, _slices(scope))),
         frozenset(span for scope in scopes for span in _of(scope, [*_slices(scope), *_sizes(scope)])),
     )
