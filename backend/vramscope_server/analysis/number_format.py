@@ -15,6 +15,11 @@ def count(value: int | None, unknown: str = UNKNOWN) -> str:
     return unknown if value is None else f"{value:,}"
 
 
+def steps(value: int) -> str:
+    """Number of steps: ``1 step``, ``12 steps``."""
+    return f"{value:,} step{'' if value == 1 else 's'}"
+
+
 def times(value: int) -> str:
     """Number of times: ``once``, ``12 times``."""
     return "once" if value == 1 else f"{value:,} times"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from vramscope.protocol import assumed_value
-from vramscope_server.analysis.number_format import amount, count
+from vramscope_server.analysis.number_format import amount, steps
 from vramscope_server.cli.client import Failure, address, change, print_json
 from vramscope_server.cli.dryrun import attempt_html, attempt_report, report, several_cards
 from vramscope_server.cli.dryrun.attempts import attempt_all
@@ -145,7 +145,7 @@ def with_fewest_elements(plan: Plan, card: Card, found: Verdict) -> Verdict:
 
 def judge(plan: Plan, card: Card) -> Verdict:
     """Run the training on the card, and where it does not fit on a large one, which shows what it needs."""
-    tell(f"running {plan.steps} steps on an emulated {card.name}, on which every computed value is 0")
+    tell(f"running {steps(plan.steps)} on an emulated {card.name}, on which every computed value is 0")
     trial = train(plan, card, card.total_bytes, CONTEXT_HIGH_BYTES)
     if trial.end != "out of memory":
         return with_large_workspaces(plan, card, verdict("fits", trial, [trial], card))
@@ -162,6 +162,6 @@ def judge(plan: Plan, card: Card) -> Verdict:
     if large.end == "out of memory":
         why = "it ran out of memory on a card of 1 TiB, too, so that its need is not known"
         return verdict("does not fit", trial, trials, card, why)
-    ended = f", and {count(trial.steps)} step{'s' if trial.steps > 1 else ''} ended" if trial.steps else ""
+    ended = f", and {steps(trial.steps)} ended" if trial.steps else ""
     caught = "" if trial.status else f"it ran out of memory; the script caught the error and went on{ended}"
     return verdict("does not fit", large, trials, card, caught)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vramscope.protocol.dry_run import NO_EIGHT_BIT, ChangeName, ChangeOutcome
-from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.number_format import amount, steps
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.changes import SHARDED, Change, already_used, offered, on_one_card, without_useless
 from vramscope_server.cli.dryrun.largest import Largest, find_largest
@@ -113,7 +113,7 @@ def outcomes_of(trial: Trial) -> Sequence[ChangeOutcome]:
 
 def attempt_all(plan: Plan, card: Card) -> Attempts:
     """Run the plain training, each change alone, if none of them fits several together, and with other sizes."""
-    tell(f"running {plan.steps} steps on an emulated {card.name}, on which every computed value is 0")
+    tell(f"running {steps(plan.steps)} on an emulated {card.name}, on which every computed value is 0")
     plain = judged(plan, card)
     run = plain.trial.run
     if plain.answer == "not trustworthy" or run is None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from vramscope_server.analysis.number_format import UNKNOWN, amount, count, times
+from vramscope_server.analysis.number_format import UNKNOWN, amount, count, steps, times
 from vramscope_server.cli.client import how_to_start
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.training import Plan, Trial
@@ -167,7 +167,7 @@ def headline(found: DryRunAnswer) -> str:
         return f"no {'trustworthy ' if found['page'] else ''}answer for {card}: {found['reasons'][0]}"
     text = f"{found['answer']} on {card}"
     if found["answer"] == "fits":
-        text = f"fits on {card} in {count(found['steps'])} steps: {_left(found)}"
+        text = f"fits on {card} in {steps(found['steps'])}: {_left(found)}"
     elif found["answer"] == "does not fit":
         needs = f"its tensors need {amount(found['peak_allocated_bytes'])}"
         text += f": {found['reasons'][0] if found['reasons'] else needs}"

@@ -10,7 +10,7 @@ from typing import Final
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from vramscope_server.analysis.number_format import amount
+from vramscope_server.analysis.number_format import amount, steps
 from vramscope_server.cli.dryrun.cards import Card
 from vramscope_server.cli.dryrun.training import Plan, Trial, tell, train
 from vramscope_server.cli.dryrun.verdict import (
@@ -68,7 +68,7 @@ def judge_all(plan: Plan, cards: Iterable[Card]) -> list[CardVerdict]:
     groups = [list(group) for _, group in itertools.groupby(by_capability, key=lambda card: card.capability)]
     for number, alike in enumerate(groups, 1):
         names = ", ".join(card.key for card in alike)
-        tell(f"run {number} of {len(groups)}: {plan.steps} steps for {names}, with every computed value 0")
+        tell(f"run {number} of {len(groups)}: {steps(plan.steps)} for {names}, with every computed value 0")
         trial = train(plan, alike[-1], LARGE_BYTES, CONTEXT_HIGH_BYTES)
         verdicts = [verdict(compared(card, trial), trial, [trial], card, TOO_CLOSE) for card in alike]
         if runs_convolutions(trial) and any(one.answer == "fits" for one in verdicts):
