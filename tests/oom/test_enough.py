@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramscope.oom_diagnosis.cause import CauseKind
-from vramscope.oom_diagnosis.demand import estimate_of
+from vramscope.oom_diagnosis.demand import estimate_of, has_piled_up_state
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.evidence import facts_of_record
@@ -104,9 +104,17 @@ def test_states_of_optimizers_that_pile_up_leave_no_device_large_enough() -> Non
         died = diagnose(replace(there, used_bytes=1340 * MIB + (optimizers - 1) * 64 * MIB))
         assert died.estimate is not None
         assert (died.estimate.high_bytes is not None) is known
-        assert ("128 MiB of the state belong to more optimizers for the same weights." in died.sentence) is not known
+        assert ("128 MiB of the state exceed what one optimizer keeps for all weights." in died.sentence) is not known
     many = replace(BACKWARD, optimizer_bytes=192 * MIB, expected_state_bytes=None)
     assert many.other_state_bytes == 0, "how much one needs is not known"
+
+
+def test_the_state_of_weights_that_were_frozen_is_not_of_more_optimizers() -> None:
+    """One Adam has trained all weights, and now trains an eighth of them."""
+    adam = {"parameters_bytes": 256 * MIB, "trainable_bytes": 32 * MIB, "expected_state_bytes": 64 * MIB}
+    one = replace(BACKWARD, optimizer_bytes=512 * MIB, **adam)
+    assert one.other_state_bytes == 0 and not has_piled_up_state(one)
+    assert replace(one, optimizer_bytes=600 * MIB).other_state_bytes == 88 * MIB
 
 
 def test_the_first_gradient_of_its_size_may_have_two_more() -> None:

@@ -192,8 +192,14 @@ class Facts:
 
     @property
     def other_state_bytes(self) -> int:
-        """Optimizer state beyond what the weights that train need once: of more optimizers for the same weights. 0 if not known."""
-        return max(0, (self.optimizer_bytes or 0) - self.expected_state_bytes) if self.expected_state_bytes else 0
+        """Optimizer state beyond what one optimizer keeps for all weights: of more optimizers, say. 0 if not known.
+
+        Weights that were frozen after some steps keep theirs.
+        """
+        if not self.expected_state_bytes or not self.trainable_bytes:
+            return 0
+        all_by_trained = max(1.0, (self.parameters_bytes or 0) / self.trainable_bytes)
+        return max(0, (self.optimizer_bytes or 0) - int(self.expected_state_bytes * all_by_trained))
 
     @property
     def update_copies_bytes(self) -> int:

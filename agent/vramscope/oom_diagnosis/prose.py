@@ -265,7 +265,7 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
         remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
     if has_piled_up_state(facts):
         remarks.append(
-            f"{amount(facts.other_state_bytes)} of the state belong to more optimizers for the same weights."
+            f"{amount(facts.other_state_bytes)} of the state exceed what one optimizer keeps for all weights."
         )
     if parts.reason is Limiting.UPDATE:
         return " ".join(remarks)
