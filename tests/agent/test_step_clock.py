@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import itertools
@@ -548,6 +549,30 @@ def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks
     model(torch.zeros(3, 8))
     assert (clock.batch.latest, clock.batch.largest) == ((id(model), (3, 8)), {id(model): (3, 8)})
     assert clock.batch.largest_before == {id(model): (6, 8)}
+
+
+def test_a_step_with_an_attempt_that_failed_shows_no_need_of_its_inputs(clock, hooks) -> None:
+    """A loop that skips a batch for lack of memory goes on within the same step."""
+
+    class TooLarge(nn.Linear):
+        def forward(self, x):
+            if len(x) > 100:
+                raise RuntimeError("CUDA out of memory.")
+            return super().forward(x)
+
+    model = TooLarge(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    seen = []
+    for rows in (4, 200, 6):
+        with contextlib.suppress(RuntimeError):
+            model(torch.zeros(rows, 8)).sum().backward()
+            optimizer.step()
+            seen.append(dict(clock.batch.largest_before))
+    assert seen == [{id(model): (4, 8)}, {}]
+    model(torch.zeros(6, 8)).sum().backward()
+    optimizer.step()
+    assert clock.batch.largest_before == {id(model): (6, 8)}, "the next step is a whole one"
 
 
 def test_the_size_of_other_arguments_beside_the_first_is_known(clock, hooks) -> None:

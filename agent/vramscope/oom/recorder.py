@@ -124,6 +124,7 @@ class OomRecorder:
 
     def ran_out(self, device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
         """The allocator is about to raise. On the requesting thread: the training's, or autograd's."""
+        self._clock.batch.has_failed = True
         if self._records >= MOST_RECORDS or not self._busy.acquire(blocking=False):
             return
         try:

@@ -33,6 +33,8 @@ class BatchContext:
         """The same of the most recent forward pass with gradients."""
         self.forwards = 0
         """Consecutive forward passes of the same root since the last backward pass."""
+        self.has_failed = False
+        """True if an attempt at this step ran out of memory or raised, so that the step does not show what its inputs need."""
         self.evaluates = False
         """True if the most recent forward pass ran a model in eval mode, with gradients on, after a training step."""
         self._tensor: type[Any] | None = None
@@ -77,7 +79,8 @@ class BatchContext:
         self.forwards = max(0, self.forwards - 1)
 
     def step_ended(self) -> Mapping[int, torch.Size]:
-        """Starts a new step; returns the largest input shapes of the one that ended."""
-        ended, self.largest, self.forwards = self.largest, {}, 0
+        """Starts a new step; returns the largest input shapes of the one that ended: none if an attempt at it failed."""
+        ended: dict[int, torch.Size] = {} if self.has_failed else self.largest
+        self.largest, self.forwards, self.has_failed = {}, 0, False
         self.largest_before, self.beside_before, self.beside = ended, self.beside, {}
         return ended

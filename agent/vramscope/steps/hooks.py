@@ -372,5 +372,8 @@ class LoopHooks:
     @guarded("an error that passes")
     def error_passes(self, error: BaseException, in_except: bool = False) -> None:
         """A forward, a backward or the wait for a batch ends with an error, which the training may catch; ``in_except``: it has."""
-        if self.on_error is not None and isinstance(error, OF_MEMORY) and self.clock.is_training_thread():
+        if not isinstance(error, OF_MEMORY) or not self.clock.is_training_thread():
+            return
+        self.clock.batch.has_failed = True
+        if self.on_error is not None:
             self.on_error(error, in_except)
