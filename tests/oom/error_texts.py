@@ -131,6 +131,8 @@ TEXTS: Final = (
     ErrorText("accelerate's plan", "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.", "accelerate", "", says=("does not fit", "max_memory")),
     ErrorText("rmm as Python's error", "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp", "cuda", "outside_pytorch", never=("host",)),
     ErrorText("opencv", "cv2.error: OpenCV(4.8.0) error: (-217:Gpu API call) out of memory in function 'allocate'", "cuda", "outside_pytorch"),
+    ErrorText("a check of a CUDA program", "Error: sum.cu:41, code: 2, reason: out of memory", "cuda", "outside_pytorch"),
+    ErrorText("a status of something else", "Worker 3 has left. code: 2, reason: out of memory", "unknown", never=("CUDA",)),
     ErrorText("onnxruntime's buffer", "Failed to allocate memory for requested buffer of size 4294967296", "onnxruntime", "", 4 * GIB, says=("ONNX Runtime",)),
     ErrorText("tensorrt's log", "[05/10/2026-12:00:00] [E] [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)", "tensorrt", "", 8 * GIB, says=("TensorRT",)),
     ErrorText("jax's allocator", "2026-05-01 12:00:01.1 W external/xla/xla/tsl/framework/bfc_allocator.cc:497] Allocator (GPU_0_bfc) ran out of memory trying to allocate 8.00GiB (rounded to 8589934592)requested by op", "jax", "", 8 * GIB, never=("TensorFlow",)),
