@@ -1019,6 +1019,8 @@ def test_rows_of_the_model_exceed_the_loaders_batch() -> None:
     assert _batch_size(box) == 12
     box.input_shape = []
     assert _batch_size(box) == 16
+    box.input_shape, box.input_shape_before = [24, 64], [12, 64]
+    assert _batch_size(box) is None, "24 rows must not be reported as 16"
 
 
 def test_a_container_emptied_each_epoch_retains_its_fill() -> None:

@@ -232,7 +232,7 @@ def _state_is_unknown(record: OomRecord, expected_state: int | None) -> bool:
 
 def _batch_size(record: OomRecord) -> int | None:
     """Rows of the batch: of the running forward; after it, of this step's input if the input's first axis is the batch;
-    else as observed in earlier steps.
+    else as observed in earlier steps. Where neither input has as many, it varies. A batch of one sample may have many rows.
 
     A size that was only declared does not count: it may have changed since.
     """
@@ -242,6 +242,8 @@ def _batch_size(record: OomRecord) -> int | None:
         return record.batch_size
     if record.input_shape and record.input_shape_before[:1] == [observed]:
         return record.input_shape[0] or None
+    if record.input_shape and observed not in (1, *record.input_shape, *record.input_shape_before):
+        return None
     return observed if isinstance(observed, int) and observed > 0 else None
 
 
