@@ -123,7 +123,7 @@ class Tokens:
             self._failures.clear()
         self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
         raise Unauthorized(
-            "This server has no such token. It was revoked, or made for another server.",
+            "This server has no such token. It was mistyped, revoked, or made for another server.",
             headers={"WWW-Authenticate": "Bearer"},
         )
 

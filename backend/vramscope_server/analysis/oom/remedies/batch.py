@@ -90,7 +90,7 @@ def _as_many_rows_as_before(context: RemedyContext) -> Remedy | None:
     most = rows_that_fit(facts, context.estimate, context.available_bytes)
     if most is None or rows is None or (parts := -(-rows // most)) > PARTS[-1]:
         return None
-    words = f"a step of {most:,} rows was complete, and nothing has grown since"
+    words = f"a step of {most:,} rows was complete, and fits beside what is allocated now"
     return replace(_split(context, parts, rows, enough=True), source_words=words)
 
 
