@@ -47,6 +47,47 @@ MANY = Death(
     """,
 )
 
+SKIPPED = Death(
+    "a batch that was skipped, and a larger one",
+    "activations",
+    """
+    model = stack(12, 1024)
+    optimizer = optimizer_of(model)
+    for rows in (2000, 2000, 2000, 2000, 60_000, 2000, 90_000):
+        parts = R.get("micro_batches", 1) if rows == 90_000 else 1
+        try:
+            for _ in range(parts):
+                loss = model(torch.empty(rows // parts, 1024, device="cuda")).square().mean()
+                loss.backward()
+        except torch.OutOfMemoryError:
+            if rows == 90_000:
+                raise
+        else:
+            optimizer.step()
+        loss = None
+        optimizer.zero_grad()
+    """,
+)
+SKIPPED_IN_LOSS = Death(
+    "a batch whose loss was too large, and a larger one",
+    "activations",
+    """
+    model = stack(12, 1024)
+    optimizer = optimizer_of(model)
+    for rows in (2000, 2000, 2000, 2000, 16_000, 2000, 90_000):
+        loss = model(torch.empty(rows, 1024, device="cuda")).square().mean()
+        try:
+            if rows == 16_000:
+                megabytes(1 << 14)
+            loss.backward()
+        except torch.OutOfMemoryError:
+            loss = None
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+    """,
+)
+
 WORDS = "No room on the accelerator: <b>17 GB</b> were wanted (a wording of tomorrow)"
 REWORDED = Death(
     "an error whose words nobody knows",
@@ -185,6 +226,17 @@ def test_a_death_in_the_first_step_has_lines_and_modules(
     boxes = server.get(f"/recordings/{recording['recording']}/flame", by="module")["figure"]["data"]
     modules = {words.partition("<br>")[0] for box in boxes for words in box["hovertext"]}
     assert {"0.1", "1.1"} <= modules
+
+
+def test_a_batch_that_was_skipped_is_no_complete_step(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    """Its need was that of the part that had been done: two micro-batches of 45,000 rows were called enough."""
+    outcome = staged.staged(SKIPPED, server.url, tmp_path)
+    assert not outcome.wrong and outcome.tried is not None
+    in_loss = staged.staged(SKIPPED_IN_LOSS, server.url, tmp_path).report
+    assert in_loss is not None
+    assert "90,000" not in in_loss["sentence"], "of how many times what?"
 
 
 def test_unknown_words_are_kept(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
