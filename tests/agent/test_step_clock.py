@@ -610,8 +610,22 @@ def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:
         sum(one.sum() for one in kept).backward()
         seen.append(clock.batch.forwards)
         optimizer.step()
-    clock.enter(FORWARD)
     assert seen == [2, 0, 2, 0, 2, 0]
+
+
+def test_a_backward_pass_of_another_thread_ends_no_forwards_of_this_one(clock, hooks) -> None:
+    """Their graphs live on."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    model(torch.zeros(4, 8)).sum().backward()
+    optimizer.step()
+    kept = [model(torch.zeros(4, 8)) for _ in range(3)]
+    other = nn.Linear(8, 2)
+    beside = threading.Thread(target=lambda: other(torch.zeros(4, 8)).sum().backward())
+    beside.start()
+    beside.join()
+    assert (len(kept), clock.batch.forwards) == (3, 3)
 
 
 def test_an_evaluation_with_gradients_on_is_told_from_a_part_of_a_step(clock, hooks) -> None:

@@ -43,7 +43,8 @@ class BackwardPatch:
             if clock.watched and not clock.saw_forward and clock.phase in (DATA, OTHER):
                 search_caller()
             enter(BACKWARD)
-            clock.batch.forwards = 0
+            if get_ident() == clock.thread:
+                clock.batch.forwards = 0
             walk(args, kwargs, "tensors", 2)
             if hooks.loss is not None:
                 loss(args, kwargs)
