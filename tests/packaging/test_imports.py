@@ -22,7 +22,7 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 
 # Packages of the agent from top to bottom. An import may only go down, or stay within its package.
 LAYERS = (
-    {"callbacks", "client"},
+    {"__main__", "callbacks", "client"},
     {
         "agent",
         "session",
