@@ -128,7 +128,7 @@ TEXTS: Final = (
     ErrorText("cuda init", "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.", "cuda", "outside_pytorch"),
     ErrorText("driver api", "pycuda._driver.MemoryError: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY", "cuda", "outside_pytorch"),
     ErrorText("torch 0.4", "THCudaCheck FAIL file=/pytorch/aten/src/THC/generic/THCStorage.cu line=58 error=2 : out of memory\nRuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58", "pytorch_bare", "", never=("does not use PyTorch",)),
-    ErrorText("accelerate's plan", "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.", "accelerate", "", says=("does not fit", "max_memory")),
+    ErrorText("accelerate's plan", "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.", "accelerate", "", says=("does not fit", "your own device_map", "max_memory")),
     ErrorText("rmm as Python's error", "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp", "cuda", "outside_pytorch", never=("host",)),
     ErrorText("opencv", "cv2.error: OpenCV(4.8.0) error: (-217:Gpu API call) out of memory in function 'allocate'", "cuda", "outside_pytorch"),
     ErrorText("a check of a CUDA program", "Error: sum.cu:41, code: 2, reason: out of memory", "cuda", "outside_pytorch"),

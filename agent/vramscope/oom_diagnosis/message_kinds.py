@@ -33,7 +33,7 @@ KINDS: Final = {
     "vllm": "vLLM could not reserve its memory",
     "sglang": "SGLang could not reserve its memory",
     "tgi": "Text Generation Inference could not reserve its memory",
-    "accelerate": "Accelerate found too little device memory for the model",
+    "accelerate": "Accelerate left modules of the model off the device",
     "jax": "JAX (XLA) ran out of memory",
     "torch_xla": "XLA's allocator (PyTorch/XLA) ran out of memory",
     "onnxruntime": "ONNX Runtime ran out of memory",

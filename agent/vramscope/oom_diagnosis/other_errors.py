@@ -19,7 +19,7 @@ HEADLINES: Final = {
     "mps": "Metal could not provide memory. Apple GPUs share the memory of the whole system.",
     "sglang": "SGLang has too little device memory for its weights and its KV cache.",
     "tgi": "Text Generation Inference has too little device memory for what it allocates at its start.",
-    "accelerate": "The model does not fit into the device memory that Accelerate may use.",
+    "accelerate": "The model does not fit into the device memory that Accelerate may use, or your own device_map names the CPU.",
     "torch_xla": "XLA's own allocator ran out of memory. PyTorch/XLA does not use PyTorch's caching allocator.",
     "onnxruntime": "This is an error of ONNX Runtime, not of PyTorch: its own allocator ran out of memory.",
     "tensorrt": "This is an error of TensorRT, not of PyTorch: it could not get device memory.",
