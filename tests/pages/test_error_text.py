@@ -21,6 +21,7 @@ TEXT = (
 def paste(page: Any, text: str) -> Any:
     """Paste into the field, as Ctrl+V does. Returns where the answer will be."""
     field = page.get_by_label("Text of an out-of-memory error")
+    field.wait_for()  # a hidden field takes no focus
     field.focus()
     page.evaluate(
         """(text) => {
