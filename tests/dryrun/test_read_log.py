@@ -181,7 +181,7 @@ def test_a_returned_truth_value_is_that_of_the_caller_s_condition(reads_of, line
 
 def test_the_checks_of_distributions_are_those_of_a_healthy_training(reads_of):
     """PyTorch 2.15 makes them in a function of its own."""
-    assert {read.kind for read in reads_of("torch.distributions.Normal(x, x.exp())")} == {"check"}
+    assert {read.kind for read in reads_of("torch.distributions.Normal(x, x.exp(), validate_args=True)")} == {"check"}
 
 
 @pytest.mark.parametrize("line", ["str(x)", "repr(x[0])", "f'{x}'"])
