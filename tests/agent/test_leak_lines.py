@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 from wire_maker import leak
 
 from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.registry import DROPPED, TO_COME
+from vramscope.leaks.peak_effects import TO_COME
+from vramscope.leaks.registry import DROPPED
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.protocol import messages
 

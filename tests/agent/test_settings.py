@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramscope.settings import VARIABLES, Settings, default_spool_dir
+from vramscope.setting_values import default_spool_dir
+from vramscope.settings import VARIABLES, Settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from vramscope.dry_run import number_types
-from vramscope.dry_run.read_log import ReadLog, ReadPlace
+from vramscope.dry_run.read_log import ReadLog
+from vramscope.dry_run.read_place import ReadPlace
 from vramscope.protocol.assumed_value import AssumedValue, parse
 
 

@@ -37,7 +37,7 @@ LAYERS = (
     {"leaks", "oom", "recording", "profiler", "techniques", "metrics", "dry_run"},
     {"integrations", "sampling", "trackers"},
     {"memory", "steps", "transport"},
-    {"process", "guard", "settings"},
+    {"process", "guard", "settings", "setting_values"},
     {"oom_diagnosis"},
     {"protocol"},
 )
@@ -46,7 +46,8 @@ WITHIN_A_LAYER = {
     ("notebook", "measurement"), ("notebook", "notebook_view"), ("notebook_view", "notebook_chart"),
     ("measured_test", "measurement"), ("measured_test", "session"),
     ("agent", "session"), ("session", "session_parts"), ("session_parts", "session"), ("oom", "leaks"), ("memory", "steps"),
-    ("techniques", "leaks"), ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("integrations", "sampling"),
+    ("techniques", "leaks"), ("steps", "memory"), ("process", "guard"), ("process", "settings"), ("settings", "setting_values"),
+    ("integrations", "sampling"),
 }  # fmt: skip
 
 # What the server may import of the agent. Two of its commands run the agent.
@@ -57,6 +58,7 @@ COMMANDS_TAKE = SERVER_TAKES | {
         "launch",
         "measured_test",
         "measurement",
+        "setting_values",
         "settings",
         "transport.spool",
         "transport.sender",

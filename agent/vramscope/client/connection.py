@@ -12,7 +12,8 @@ import msgspec
 
 from vramscope.client.answers import Problem
 from vramscope.client.errors import ServerError
-from vramscope.settings import Settings, is_loopback
+from vramscope.setting_values import is_loopback
+from vramscope.settings import Settings
 from vramscope.transport.tls import tls_problem
 
 CONNECT_SECONDS: Final = 10.0

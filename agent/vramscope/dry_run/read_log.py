@@ -7,32 +7,22 @@ missed, whichever function causes it. The C stack names PyTorch's operation, the
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, result_sizes, routing, sequence_lengths, sparse_entries
-from vramscope.dry_run.branches import Question, question_of, span_now
-from vramscope.dry_run.slice_ends import is_growing_length, is_slice_end
-from vramscope.dry_run.uses import decides, is_length
+from vramscope.dry_run.read_place import NUMBER_BYTES, WIDTHS, ReadPlace, place_of
 from vramscope.guard import guarded
 from vramscope.process import patching
-from vramscope.process.frames import is_library, is_own, is_torch
+from vramscope.process.frames import is_own
 from vramscope.protocol.assumed_value import AssumedValue, bits_of
 from vramscope.protocol.dry_run import Read, ReadKind
 
-SHAPE_OPERATIONS: Final = frozenset(
-    {
-        "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
-        "bincount", "repeat_interleave_Tensor", "_index_put_impl_", "coalesce", "_coalesce",
-    }
-)  # fmt: skip
-"""Operations whose result has a size that depends on data."""
 WRAPPERS: Final = frozenset(
     str(one.__file__)
     for one in (host_masks, number_types, patching, result_sizes, routing, sequence_lengths, sparse_entries)
@@ -42,45 +32,15 @@ COALESCING: Final = frozenset({"coalesce", "_coalesce"})
 """Operations that read the number of different entries of a sparse tensor."""
 SYNCHRONIZED: Final = "torch/nn/modules/_functions.py"
 """End of the file with SyncBatchNorm, which leaves out ranks without rows. Each rank of a training has rows."""
-RECURRENT_OPERATIONS: Final = re.compile(r"(lstm|gru|rnn_tanh|rnn_relu)_(input|data)")
-"""Matches operations of recurrent networks. They read one number, the seed of their dropout."""
-FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
-"""Matches lines that test whether numbers are finite."""
-NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|non_?finite")
-"""Matches lines that test whether numbers are not finite. The result is false in a normal training."""
 READS_UNTIL_CHANGE: Final = 1000
 """Number of truth values that one line may read in one step before the opposite value is returned once. A loop may wait for it."""
 MOST_READS: Final = 50_000
 """Number of reads by one line in one step from which on a loop counts as stuck: it waits for a value that never comes."""
-NUMBER_BYTES: Final = 8
-WIDTHS: Final = (4, 8)
-"""Bytes of an integer."""
-SMALL_BYTES: Final = 64 * 1024
-"""Maximum bytes of a copy that may contain sizes or positions, on which the needed memory depends."""
 LARGEST_END: Final = 1 << 30
 """Number that is read as the end of a slice. No dimension is longer, and it is exact in each type of 4 bytes or more."""
-MOST_EXPRESSION: Final = 60
-"""Number of characters up to which a condition is quoted."""
-SHOWN_INSIDE: Final = frozenset({"branch", "used_number", "length"})
-"""Kinds of reads for which a line of PyTorch itself is shown."""
 WATCHER: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p)
 """Function called for each read with its size, PyTorch's operations and the address of the result. It returns the first 8
 bytes of the result; 0 leaves it unchanged."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlace:
-    """Line and purpose of a read."""
-
-    kind: ReadKind
-    operation: str
-    file: str | None
-    line: int | None
-    function: str | None
-    via: str | None
-    assumed: str
-    expression: str = ""
-    experts: int | None = None
 
 
 class ReadLog:
@@ -174,7 +134,7 @@ class ReadLog:
                 frame = frame.f_back
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
-            place = _place(size_bytes, operations.decode().split(), frame)
+            place = place_of(size_bytes, operations.decode().split(), frame)
             given = self._read_of_experts(place, size_bytes, result)
             if given is None:
                 given = self._given(place, size_bytes)
@@ -267,7 +227,7 @@ class ReadLog:
                 return elements
             if frame is not None and is_own(frame.f_code.co_filename):
                 return elements
-            place = _place(0, ["nonzero"], frame)
+            place = place_of(0, ["nonzero"], frame)
             one, found = self._balanced(place), routing.last()
             if one is not None and found is not None and (rows := found.selected(elements)) < elements:
                 self._count_balanced(place, one, found)
@@ -286,14 +246,14 @@ class ReadLog:
     @guarded("the lengths of sequences")
     def lengths(self, frame: FrameType | None, size_bytes: int) -> None:
         """Count a read of lengths that were replaced."""
-        place = _place(size_bytes, ["ctc_loss"], frame)
+        place = place_of(size_bytes, ["ctc_loss"], frame)
         self._count(replace(place, kind="used_number", assumed="lengths, taken as equal and as long as they can be"))
 
     def text_ends(self, frame: FrameType | None) -> bool:
         """Return whether a generated text ends before its limit, and count the read: it does in a run with few elements."""
         with guarded("the end of a text"):
             assumed = "one token" if self._selects_fewest else "every token up to its limit"
-            self._count(replace(_place(0, ["generate"], frame), kind="largest", assumed=assumed))
+            self._count(replace(place_of(0, ["generate"], frame), kind="largest", assumed=assumed))
         return self._selects_fewest
 
     def _count(self, place: ReadPlace) -> None:
@@ -318,80 +278,3 @@ def _is_for(one: AssumedValue, place: ReadPlace) -> bool:
     """Whether an assumption is for this read: for the user's line, or for that of an installed package which reads."""
     file, _, line = (place.via or "").rpartition(":")
     return one.is_for(place.file, place.line) or (line.isdecimal() and one.is_for(file, int(line)))
-
-
-def _place(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:
-    """Return the user's line of a read, and the purpose of the value, from the frames and PyTorch's operations."""
-    innermost: FrameType | None = None
-    library: FrameType | None = None
-    formats = saves = False
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not is_own(file):
-            innermost = innermost or frame
-            formats = formats or (is_torch(file) and file.endswith("_tensor_str.py"))
-            saves = saves or (is_torch(file) and file.endswith("torch/serialization.py"))
-            if not is_library(file):
-                break
-            if library is None and not is_torch(file):
-                library = frame
-        frame = frame.f_back
-    kind, assumed = _purpose(size_bytes, operations, innermost, library or frame)
-    shown = innermost if kind in SHOWN_INSIDE and innermost is not frame else library
-    return ReadPlace(
-        kind="print" if formats else "copy" if saves else kind,  # nothing depends on what torch.save() writes
-        operation=operations[0] if operations else "",
-        file=None if frame is None else frame.f_code.co_filename,
-        line=None if frame is None else frame.f_lineno,
-        function=None if frame is None else frame.f_code.co_name,
-        via=None if shown is None else _short(shown),
-        assumed=assumed,
-        expression=_expression(innermost) if kind == "branch" and innermost is not None else "",
-    )
-
-
-def _expression(frame: FrameType) -> str:
-    """Return the source of the condition that a frame evaluates, or of its line; empty if it is long."""
-    text = " ".join(question_of(frame).text.split())
-    return text if len(text) <= MOST_EXPRESSION else ""
-
-
-def _short(frame: FrameType) -> str:
-    """Format a line of an installed package: ``transformers/trainer.py:3801``."""
-    file = frame.f_code.co_filename
-    return f"{file.rpartition('site-packages/')[2] if 'site-packages/' in file else Path(file).name}:{frame.f_lineno}"
-
-
-def _purpose(
-    size_bytes: int, operations: list[str], innermost: FrameType | None, frame: FrameType | None
-) -> tuple[ReadKind, str]:
-    """Return the purpose of a value, from PyTorch's operations and the source code.
-
-    innermost   the frame that reads it, which may be PyTorch's
-    frame       the innermost frame outside PyTorch
-    """
-    if not SHAPE_OPERATIONS.isdisjoint(operations):
-        return "shape", "nothing"
-    scalar = "item" in operations or "_local_scalar_dense" in operations
-    if scalar and size_bytes == 1:
-        question = Question("", None) if innermost is None else question_of(innermost)
-        if FINITE.search(question.text):
-            return "check", str(not NOT_FINITE.search(question.text))
-        return "check" if question.is_check else "branch", str(question.expected is not False)
-    is_float = number_types.reads_float()
-    if operations and RECURRENT_OPERATIONS.fullmatch(operations[0]) and size_bytes == NUMBER_BYTES:
-        return "number", "0"
-    reading = None if frame is None else span_now(frame)
-    is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno, reading)
-    if not scalar and (operations or size_bytes > 8):
-        return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
-    is_integer = frame is not None and innermost is frame and size_bytes in WIDTHS
-    if is_integer and frame is not None and is_slice_end(frame.f_code.co_filename, reading):
-        return "largest", "every element"
-    is_known = is_used or reading is not None  # a line alone may have a length that another expression reads
-    if is_known and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
-        counts_mask = is_integer and number_types.most() is not None
-        if counts_mask and is_growing_length(frame.f_code.co_filename, reading):
-            return "largest", "every element"
-        return "length", "0"
-    return "number" if is_float and not is_used else "used_number", "0"

@@ -15,10 +15,10 @@ from vramscope.leaks.end_numbers import MemorySinceScan, at_end, has_gone_on
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, HeldMemory
 from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.peak_effects import IN_HOST_MEMORY, PeakEffects
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
-from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, PeakFollower, avoidable_bytes
 from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
@@ -34,12 +34,6 @@ MOST_LEAKS: Final = 64
 MOST_FILLING: Final = 8
 DROPPED: Final = "no variable: each batch builds and drops the graph of the output of "
 """Holder of graphs that no variable retains, before the module's name."""
-OUTLIVE_STEPS: Final = ("growing", "growing-eval", "tensor-growth", "idle-optimizer")
-AT_ITS_END: Final = "Not measured: an evaluation has no steps. This memory would be free at its end."
-TO_COME: Final = "Measured in the next step."
-IN_HOST_MEMORY: Final = "It is in host memory, which grows. No GPU peak falls without it."
-ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU. This memory would be free in every later step."
-AS_SEEN: Final = "Bytes at the last scan. How much exists at the peak depends on when the garbage collector runs."
 
 
 class FindingRegistry:
@@ -72,7 +66,7 @@ class FindingRegistry:
         self._reported: set[FindingKey] = set()
         self._frees_graphs_alone: dict[FindingKey, bool] = {}
         """Of each finding with a holder: whether its fix frees the saved tensors of graphs and keeps the tensors themselves."""
-        self._followers: list[tuple[FindingKey, PeakFollower, dict[int, int]]] = []
+        self._effects = PeakEffects(clock)
         self._unwalked_are_kept = False
         self._seconds, self._tensors, self._not_scanned, self._scan_step, self._reason = 0.0, 0, "", 0, ""
 
@@ -141,7 +135,7 @@ class FindingRegistry:
         for part in verdict.speaks_for:
             self._close(part, Reason.REPLACED)
         known = self._leaks.get(key) or self._fullest.get(key) or self._filling_before.get(key)
-        effect = self._effect(verdict, key, known)
+        effect = self._effects.of(verdict, key, known)
         step = self._clock.step
         words = verdict.advice.text
         if effect.words == IN_HOST_MEMORY:
@@ -303,13 +297,11 @@ class FindingRegistry:
 
     def measure_effects(self, intervals: Sequence[PhaseInterval]) -> None:
         """Note the effect on the peak of the step that has ended."""
-        if not self._followers:
+        if not self._effects.are_followed:
             return
-        followers, self._followers = self._followers, []
-        for key, follower, avoidable in followers:
+        for key, effect in self._effects.measured(intervals):
             leak = self._leaks.get(key)
             if leak is not None:
-                effect = follower.effect(intervals, 0, avoidable)
                 self._leaks[key] = msgspec.structs.replace(
                     leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
                 )
@@ -363,38 +355,3 @@ class FindingRegistry:
             kind=leak.kind, name=leak.name, file=leak.file, line=leak.line, why=[*leak.why, end]
         )
         return True
-
-    def _effect(self, verdict: HolderVerdict, key: FindingKey, known: messages.Leak | None) -> Effect:
-        """Effect of the fix on the peak, as far as it is known; the other findings are followed through the next step."""
-        kind, freed_bytes = verdict.kind, verdict.advice.freed_bytes
-        outlives = leak_fields.OUTLIVES.format(per=verdict.per)
-        if kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
-            return Effect(None, AT_ITS_END)
-        if kind in ("cycle", *OUTLIVE_STEPS) and not self._clock.counters:
-            return Effect(None, ON_THE_HOST)
-        if kind in ("tensor-growth", "cycle", "idle-optimizer") and verdict.group.on_cpu and not verdict.group.graphs:
-            return Effect(0, IN_HOST_MEMORY)
-        if kind == "cycle":
-            stays = verdict.group.holder.key.kind is HolderKind.CREATE_GRAPH
-            return Effect(freed_bytes, outlives if stays else AS_SEEN)
-        if kind in OUTLIVE_STEPS:
-            return Effect(freed_bytes, outlives)
-        if verdict.kind == "no_grad-missing":
-            return Effect(None, leak_fields.NO_STEPS)
-        if not self._clock.counters:
-            return NOT_ON_CPU
-        if len(self._clock.counters) == 1:
-            tensors = [tensor for reference in verdict.group.references if (tensor := reference()) is not None]
-            if tensors:
-                follower = PeakFollower(tensors, verdict.group.held_bytes, self._clock.mark)
-                group = verdict.group
-                avoidable = avoidable_bytes(
-                    tensors,
-                    group.held_bytes,
-                    read_late=group.holder.read_late,
-                    before_backward=verdict.kind == "overlap" and not group.scalars,
-                )
-                self._followers.append((key, follower, avoidable))
-        if known is not None:
-            return Effect(known.peak_effect_bytes, known.peak_effect)
-        return Effect(None, TO_COME)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.registry import DROPPED, TO_COME
+from vramscope.leaks.peak_effects import TO_COME
+from vramscope.leaks.registry import DROPPED
 from vramscope.process import terminal
 from vramscope.protocol import messages
 from vramscope.protocol.leak_notes import GROWING, is_note

@@ -19,7 +19,7 @@ import msgspec
 import vramscope
 from vramscope.guard import first_line
 from vramscope.protocol import content_digest, messages
-from vramscope.settings import is_loopback
+from vramscope.setting_values import is_loopback
 from vramscope.transport.deadline import Deadline
 from vramscope.transport.quiet_logs import own_request
 from vramscope.transport.tls import tls_problem

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from vramscope.settings import is_loopback, with_scheme
+from vramscope.setting_values import is_loopback, with_scheme
 from vramscope.transport.tls import tls_problem
 from vramscope_server.answers.runs import RunList
 from vramscope_server.cli.exit_codes import BAD_ARGUMENTS, NO_SERVER, NOT_FOUND

@@ -22,7 +22,7 @@ from typing import IO, Final
 
 import httpx
 
-from vramscope.settings import is_loopback
+from vramscope.setting_values import is_loopback
 from vramscope_server.cli.client import Failure
 from vramscope_server.cli.exit_codes import NO_SERVER
 
