@@ -26,20 +26,23 @@ export class AuditLog {
   constructor() {
     this.element = h("section", { class: "card wide audit", hidden: true });
     this.entries = [];
+    this.next = null;
   }
 
   async load() {
     const { session } = store.get();
     this.element.hidden = session?.role !== "admin" || Boolean(session.projects);
     if (this.element.hidden) return;
-    this.entries = [];
     await this.loadMore(null);
   }
 
+  /** Adds the entries that are older than the key `before`. null: the newest ones replace all. */
   async loadMore(before) {
     try {
       const page = await api.audit({ limit: PAGE, before });
-      this.entries.push(...page.entries);
+      if (before !== null && before !== this.next) return; // it was asked for twice
+      this.entries = before === null ? page.entries : [...this.entries, ...page.entries];
+      this.next = page.next;
       this.draw(page);
     } catch (error) {
       if (error.status === 401) return;
