@@ -22,7 +22,7 @@ import { RankMap } from "vramscope/parts/rank_map.js";
 import { PhoneOrder } from "vramscope/parts/phone_order.js";
 import { RunMap } from "vramscope/parts/run_map.js";
 import { RunRefresh } from "vramscope/parts/run_refresh.js";
-import { runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
+import { peakRank, runVerdict, verdictKey } from "vramscope/parts/run_verdict.js";
 import { setAxis, shiftWindow, zoomTo } from "vramscope/parts/run_window.js";
 import { ADDRESS, isOnCpu, placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { go, setQuery, store, togglePause } from "vramscope/store.js";
@@ -74,7 +74,7 @@ class MemoryPage extends RunPage {
   }
 
   readView() {
-    return readView(this.places());
+    return readView(this.places(), this.rankOfPeak);
   }
 
   places() {
@@ -91,6 +91,7 @@ class MemoryPage extends RunPage {
   }
 
   build() {
+    this.rankOfPeak = peakRank(this.run); // as long as the page is shown: the ranks of a live run may take turns
     this.view = this.readView();
     const { stale, head, ended, verdict, findings, bar, others, techniques, who, events } = this.divide(
       "stale",

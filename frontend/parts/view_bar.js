@@ -45,15 +45,16 @@ export function readWindow({ from, to }) {
 
 /**
  * View of the URL. `from` and `to` are in units of the axis: steps, or seconds since the start (also if `clock` shows
- * them as times of day).
+ * them as times of day). Without a rank in the URL, `rankOfPeak` is shown, or the first one.
  */
-export function readView(places) {
+export function readView(places, rankOfPeak = null) {
   const { x, last, rank, device, smooth, loss, ...query } = store.get().query;
   const [from, to] = readWindow(query);
   const wanted = places.find(
     (place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)),
   );
-  const place = wanted ?? places[0];
+  const ofPeak = rank === undefined ? places.find((place) => place.rank === rankOfPeak) : undefined;
+  const place = wanted ?? ofPeak ?? places[0];
   const missingPlace =
     rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
   return {

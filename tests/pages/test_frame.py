@@ -56,13 +56,12 @@ def test_controls_suit_a_thumb_on_a_narrow_screen(page: Any, server: Any, path: 
     page.goto(server.url + path)
     page.locator(last).first.wait_for()
     # One call in the page finds and measures: the head of a run that is live is drawn again now and then.
-    heights = page.evaluate(
-        """() => [...document.querySelectorAll(
-              ":is(.button, .fold, .tabs a, details > summary, select, input:not([type=checkbox], [type=file]))")]
-            .filter((one) => one.checkVisibility())
-            .map((one) => [one.innerText, one.getBoundingClientRect().height])"""
-    )
-    assert len(heights) > 3
+    measured = """() => [...document.querySelectorAll(
+          ":is(.button, .fold, .tabs a, details > summary, select, input:not([type=checkbox], [type=file]))")]
+        .filter((one) => one.checkVisibility())
+        .map((one) => [one.innerText, one.getBoundingClientRect().height])"""
+    eventually(lambda: len(page.evaluate(measured)) > 3, what="controls that are shown")
+    heights = page.evaluate(measured)
     assert [one for one in heights if one[1] < THUMB] == []
 
 

@@ -600,7 +600,13 @@ def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> Non
     panel.wait_for()
     assert "7 of 8 reporting" in panel.inner_text()
     assert "No data yet: rank 7" in panel.inner_text()
-    assert panel.locator("tr.worst").count() == 1
+    worst = panel.locator("tr.worst")
+    assert worst.count() == 1
+    with_peak = worst.get_by_role("button").first.inner_text().removeprefix("rank ")
+    assert with_peak != "0" and page.get_by_label("Rank and device").input_value() == f"{with_peak}/0", (
+        "that of the peak"
+    )
+    eventually(lambda: page.locator(".peak-stack header").inner_text().splitlines()[-1].startswith(f"rank {with_peak}"))
     panel.get_by_role("button", name="rank 3").click()
     eventually(lambda: query(page).get("rank") == "3")
     assert page.get_by_label("Rank and device").input_value() == "3/0"
