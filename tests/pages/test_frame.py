@@ -463,6 +463,7 @@ def test_a_full_disk_is_said_on_every_page_as_long_as_it_is(context: Any, own_se
     eventually(
         lambda: "the disk that holds the database is full" in told_problems(run), what="told to one who comes now"
     )
+    run.locator("main h1:visible").first.wait_for()
     assert_legible(run)
     run.locator(".rail").get_by_text("Settings").click()
     run.get_by_role("heading", name="Settings").wait_for()
