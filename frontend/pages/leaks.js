@@ -7,6 +7,7 @@ import { count } from "vramscope/format.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, headKey, omissions, scansThatRan, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable, sortedLeaks } from "vramscope/parts/leaks_table.js";
+import { ChartsFirst } from "vramscope/parts/phone_order.js";
 import { TableSort } from "vramscope/parts/table_sort.js";
 import { problemBanner } from "vramscope/parts/ui.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
@@ -95,7 +96,9 @@ class LeaksPage extends RunPage {
     this.floor.classList.add("wide");
     bar.className = "view-bar";
     this.grid = h("div", { class: "charts" }, this.floor);
-    fill(this.root, stale, head, ended, verdict, left, strip, table, detail, bar, this.grid);
+    fill(this.root, stale, head, ended, verdict, left, this.grid);
+    this.order = new ChartsFirst(this.grid, [h("div", { class: "around-charts" }, strip, table, detail), bar]);
+    this.stops.push(() => this.order.close());
     this.draw();
     this.timers.push(
       setInterval(

@@ -13,6 +13,9 @@ const cell = (name, label, value, note) =>
     h("span", { class: "note" }, note),
   );
 
+/** Sentence on the free memory at the peak. `peak`: parts of reserved memory at the peak, null if not known yet. */
+export const peakVerdict = (peak) => (peak ? peak.reserved_bytes > 0 && freeVerdict(peak) : verdictToCome());
+
 /**
  * Key figures. `moments`: answer of `/moments`. `peak`: parts of reserved memory at the peak, null if not known yet.
  * `ends`: parts at each out-of-memory error.
@@ -21,7 +24,6 @@ export function figuresOf(moments, peak, ends) {
   const free = peak && peak.usable_bytes + peak.unusable_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
-    peak ? peak.reserved_bytes > 0 && freeVerdict(peak) : verdictToCome(),
     h(
       "section",
       { class: "card kpis", "aria-label": "Key figures of the recording" },

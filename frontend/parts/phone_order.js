@@ -1,11 +1,34 @@
 /**
- * Order of a run's page. On a phone the first chart follows the verdict, so that it is on the first screen. What it
+ * Order of a page with charts. On a phone the first chart follows the verdict, so that it is on the first screen. What it
  * overtakes moves, because the order for the Tab key and for screen readers is that of the elements. Charts stay where
  * they are: a chart that moves is drawn again.
  */
 
 const PHONE = matchMedia("(max-width: 700px)");
 
+/** Calls `move`. An element that moves loses the focus; it gets it back. */
+function keepingFocus(move) {
+  const focused = document.activeElement;
+  move();
+  if (focused !== document.activeElement) focused.focus({ preventScroll: true });
+}
+
+/** Keeps the elements `above` before `charts` on a wide screen. On a phone they follow it, the last one first. */
+export class ChartsFirst {
+  constructor(charts, above) {
+    Object.assign(this, { charts, above });
+    PHONE.addEventListener("change", this.arrange);
+    this.arrange();
+  }
+
+  close() {
+    PHONE.removeEventListener("change", this.arrange);
+  }
+
+  arrange = () => keepingFocus(() => (PHONE.matches ? this.charts.after(...this.above.toReversed()) : this.charts.before(...this.above)));
+}
+
+/** Order of a run's page, whose first chart may be another one from one moment to the next. */
 export class PhoneOrder {
   /** `charts`: RunCharts. `map`: the mini-map. `above`: elements that are above the charts on a wide screen, in order. */
   constructor(charts, map, above) {
@@ -23,12 +46,12 @@ export class PhoneOrder {
     const lead = PHONE.matches && !element.hidden ? shown : null;
     if (lead === this.lead) return;
     this.lead = lead;
-    const focused = document.activeElement; // an element that moves loses the focus
-    if (lead) lead.after(this.map, ...this.above.toReversed());
-    else {
-      first.after(this.map);
-      element.before(...this.above);
-    }
-    if (focused !== document.activeElement) focused.focus({ preventScroll: true });
+    keepingFocus(() => {
+      if (lead) lead.after(this.map, ...this.above.toReversed());
+      else {
+        first.after(this.map);
+        element.before(...this.above);
+      }
+    });
   };
 }

@@ -9,7 +9,8 @@ import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { ALL, windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
-import { figuresOf, momentBar } from "vramscope/parts/moment_bar.js";
+import { figuresOf, momentBar, peakVerdict } from "vramscope/parts/moment_bar.js";
+import { ChartsFirst } from "vramscope/parts/phone_order.js";
 import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { BreakdownChart } from "vramscope/parts/breakdown_chart.js";
 import { WhatIf } from "vramscope/parts/whatif.js";
@@ -39,7 +40,7 @@ export class SegmentsView {
       view: () => ({ ...this.window, event: this.event }),
       onView: (window) => setQuery(window),
       onEvent: (event) => this.goTo(event),
-      onLoaded: ({ peak, out_of_memory: ends }) => fill(this.figures, figuresOf(this.moments, peak, ends)),
+      onLoaded: ({ peak, out_of_memory: ends }) => this.drawFigures(peak, ends),
     });
     this.map = new SegmentMap({
       file: `${file}-segments`,
@@ -54,18 +55,25 @@ export class SegmentsView {
     });
     this.sizes.dataset.figure = "sizes";
     this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event) });
+    this.verdict = h("div");
     this.figures = h("div");
     this.momentBarSlot = h("div");
+    const charts = h("div", { class: "charts" }, this.breakdown.element);
     this.element = h(
       "div",
       {},
-      this.figures,
-      this.whatIf.advice,
-      h("div", { class: "charts" }, this.breakdown.element),
+      this.verdict,
+      charts,
       this.momentBarSlot,
       h("div", { class: "charts" }, this.map.element, this.sizes),
       this.whatIf.element,
     );
+    this.order = new ChartsFirst(charts, [h("div", { class: "around-charts" }, this.figures, this.whatIf.advice)]);
+  }
+
+  drawFigures(peak, ends) {
+    fill(this.verdict, peakVerdict(peak));
+    fill(this.figures, figuresOf(this.moments, peak, ends));
   }
 
   /** Shows a recording. `moments`: answer of `/moments`. */
@@ -73,7 +81,7 @@ export class SegmentsView {
     this.moments = moments;
     this.playing = false;
     this.read();
-    fill(this.figures, figuresOf(moments, null, []));
+    this.drawFigures(null, []);
     this.bar = momentBar(moments, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
     fill(this.momentBarSlot, this.bar.element);
     this.drawMomentBar();
@@ -85,6 +93,7 @@ export class SegmentsView {
     this.closed = true;
     clearTimeout(this.moving);
     clearTimeout(this.next);
+    this.order.close();
     this.breakdown.close();
     this.map.close();
     this.whatIf.close();

@@ -30,3 +30,9 @@ def drawn(page: Any, name: str) -> Any:
 
     eventually(started, COMPILED_MS / 1000, f"the figure {name}")
     return chart
+
+
+def part_on_first_screen(page: Any, plot: Any) -> float:
+    """Part of a plot's height that is above the bar at the bottom of a phone's screen."""
+    box, bar = plot.bounding_box(), page.locator(".rail").bounding_box()["y"]
+    return max(0.0, min(1.0, (bar - box["y"]) / box["height"]))

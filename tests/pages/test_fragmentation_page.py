@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from browsing import COMPILED_MS, drawn, query
+from browsing import COMPILED_MS, drawn, part_on_first_screen, query
 from legibility import assert_legible
 from waiting import eventually
 
@@ -118,6 +118,14 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     eventually(lambda: "step 2" in words(page, ".moment-words"))
     strip.locator(".plot").click(position={"x": 300, "y": 120})
     eventually(lambda: "step" in words(page, ".moment-words") and "step 2" not in words(page, ".moment-words"))
+
+
+def test_on_a_phone_the_chart_begins_on_the_first_screen(page: Any, recorded: Sender) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(recorded.page)
+    plot = drawn(page, "strip").locator(".plot-frame")
+    eventually(lambda: part_on_first_screen(page, plot) > 0.25, what="the plot above the bar")
+    assert plot.bounding_box()["y"] < page.locator(".around-charts .kpis").first.bounding_box()["y"]
 
 
 def test_a_stretch_of_the_strip_is_seen_finer_and_the_link_keeps_it(page: Any, recorded: Sender) -> None:

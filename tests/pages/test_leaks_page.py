@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import sender
-from browsing import COMPILED_MS, drawn, query
+from browsing import COMPILED_MS, drawn, part_on_first_screen, query
 from legibility import assert_legible
 from test_fragmentation_page import Sender
 from waiting import eventually
@@ -62,6 +62,19 @@ def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any
     page.keyboard.press("Escape")
     eventually(lambda: "from" not in query(page))
     eventually(lambda: "over 900 steps" in figure(page, "slope"))
+
+
+@pytest.mark.parametrize("run", [sender.BASELINE.run, sender.LEAKY.run])
+def test_on_a_phone_the_chart_is_on_the_first_screen_and_before_the_figures(page: Any, server: Any, run: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{server.url}/runs/{run}/leaks")
+    plot = drawn(page, "floor").locator(".plot-frame")
+    eventually(lambda: part_on_first_screen(page, plot) > 0.5, what="most of the plot above the bar")
+    figures = page.locator(".around-charts .kpis")
+    places = [one.bounding_box()["y"] for one in (page.locator("main .banner").first, plot, figures)]
+    assert places == sorted(places)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    eventually(lambda: figures.bounding_box()["y"] < plot.bounding_box()["y"], what="the figures before the chart")
 
 
 def test_few_graphs_are_counted_in_whole_numbers(page: Any, server: Any) -> None:
