@@ -24,7 +24,7 @@ __all__ = ["Session", "attach", "detach"]
 
 def attach(
     target: object = None,
-    *,
+    *more: object,
     server: str | None = None,
     project: str | None = None,
     name: str | None = None,
@@ -51,6 +51,7 @@ def attach(
     Args:
         target: What trains: a transformers Trainer, a lightning Trainer, an accelerate Accelerator, a torch.nn.Module, a torch
             optimizer, or nothing. Without a target the training is found through PyTorch's global hooks.
+        more: More of what trains, such as the model's optimizer or a second model.
         server: Address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265).
         project: Project of the run.
         name: Name of the run.
@@ -98,10 +99,14 @@ def attach(
     if session is not None and session.live:
         if name is None and run_id is None and (target is None or session.waits_for_target):
             session.adopt(target, config)
-            return session
-        detach()
-        return _start(target, given, config, session)
-    return _start(target, given, config)
+        else:
+            detach()
+            session = _start(target, given, config, session)
+    else:
+        session = _start(target, given, config)
+    for one in more if session.live else ():
+        session.adopt(one, None)
+    return session
 
 
 def detach() -> None:

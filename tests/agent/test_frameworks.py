@@ -24,7 +24,7 @@ def assert_exact(rows: list[dict[str, int]]) -> None:
             assert max(phases) == row["peak_allocated_bytes"]
 
 
-@pytest.mark.parametrize("target", ["model", "optimizer", ""])
+@pytest.mark.parametrize("target", ["model", "optimizer", "", "model, optimizer"])
 def test_a_plain_loop_is_seen_by_its_module_its_optimizer_or_nothing(collector, spool, target: str) -> None:
     run(f"agent.attach({target})\ntrain(12, micro_steps=3)", collector, spool)
     arrived = Arrived(collector)
@@ -44,6 +44,12 @@ def test_something_unknown_gets_one_line_and_is_watched_all_the_same(collector, 
     assert len(Arrived(collector).rows("steps")) == 5
 
 
+def test_of_several_targets_an_unknown_one_gets_one_line(collector, spool) -> None:
+    output = run("agent.attach(model, 'cuda:0')\ntrain(5)", collector, spool)
+    assert output.count("attach was given builtins.str") == 1
+    assert len(Arrived(collector).rows("steps")) == 5
+
+
 @pytest.mark.frameworks
 def test_a_hugging_face_trainer(collector, spool) -> None:
     run(
@@ -55,7 +61,7 @@ def test_a_hugging_face_trainer(collector, spool) -> None:
         arguments = TrainingArguments(output_dir="out", per_device_train_batch_size=2, gradient_accumulation_steps=4,
             max_steps=6, eval_strategy="steps", eval_steps=3, save_strategy="no", report_to=[], bf16=True, disable_tqdm=True)
         trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:8])
-        agent.attach(trainer, name="hf", config={"my_token": "hunter2"})
+        agent.attach(trainer, model, name="hf", config={"my_token": "hunter2"})
         trainer.train()
         """,
         collector,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vramscope.integrations.connection import Connection
 
 if TYPE_CHECKING:
     from vramscope.steps.hooks import LoopHooks
+
+FRAMEWORK: Final = "loop"
 
 
 def connect(target: object, hooks: LoopHooks) -> Connection | None:
@@ -23,4 +25,4 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     else:
         return None
     hooks.on_first_step = hooks.models.find_if_unheard
-    return Connection("loop")
+    return Connection(FRAMEWORK)

@@ -98,10 +98,15 @@ class Target:
             )
             connection = plain.connect(None, self._hooks)
             assert connection is not None
+        if connection.framework == plain.FRAMEWORK and self.framework:
+            return  # it says less than the Trainer, or as much as the other model
         connection.on_failure(self._on_failure)
         if self._techniques is not None:
             self._techniques.begin(connection.framework, connection.config)
-        self.framework = connection.framework
+        if (
+            not self.framework or connection.framework != plain.FRAMEWORK
+        ):  # a Trainer's model says less than the Trainer
+            self.framework = connection.framework
         if connection.run_name:
             self._named(connection.run_name)
         self.config = {**self.config, **self._read(connection.config)}
