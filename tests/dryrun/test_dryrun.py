@@ -263,6 +263,22 @@ def test_sparse_gradients_keep_every_entry_and_sparse_products_run(dryrun):
     assert (answer["answer"], answer["assumptions"]) == ("fits", bound), said
 
 
+def test_a_product_with_a_sparse_tensor_keeps_every_entry_forward_and_backward(dryrun):
+    """PyTorch coalesces a sparse tensor before a product, and its transposed form in the backward pass."""
+    line = """places = torch.stack([torch.arange(64) % 8, torch.arange(64)])
+    graph = torch.sparse_coo_tensor(places, torch.ones(64), (64, 64)).cuda()
+    weight = torch.ones(64, 1024, device='cuda', requires_grad=True)
+    product = torch.spmm(graph, weight)
+    product.sum().backward()
+    assert product.shape == weight.grad.shape == (64, 1024)"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    bounds = [
+        "train.py:11 selects every element (an upper bound)",
+        "the backward pass selects every element (an upper bound)",
+    ]
+    assert (answer["answer"], answer["assumptions"]) == ("fits", [*bounds, SPARSE]), said
+
+
 def test_a_history_that_will_grow_is_an_assumption(dryrun):
     """L-BFGS keeps one pair of vectors for each iteration. Here each step ends after its first one, as nothing is computed."""
     line = """if step == 0:

@@ -134,13 +134,14 @@ class ReadLog:
                 frame = frame.f_back
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
-            place = place_of(size_bytes, operations.decode().split(), frame)
+            names = operations.decode().split()
+            place = place_of(size_bytes, names, frame)
             given = self._read_of_experts(place, size_bytes, result)
             if given is None:
                 given = self._given(place, size_bytes)
             if given is not None:
                 return given
-            if (most := _most(place, size_bytes)) is not None:
+            if (most := _most(place, size_bytes, names)) is not None:
                 return self._bound(place, most)
             if place.kind == "largest":
                 most = number_types.most()
@@ -265,11 +266,11 @@ class ReadLog:
             self._on_stuck()
 
 
-def _most(place: ReadPlace, size_bytes: int) -> int | None:
+def _most(place: ReadPlace, size_bytes: int, operations: Sequence[str]) -> int | None:
     """Return the largest size that a result can have, where its size is read and has a bound. None elsewhere."""
     if size_bytes not in WIDTHS:
         return None
-    if place.operation in COALESCING:
+    if not COALESCING.isdisjoint(operations):
         return sparse_entries.now()
     return result_sizes.most_different() if place.operation in result_sizes.UNIQUE else None
 
