@@ -10,6 +10,7 @@ are missing are named in the result.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import pickle
@@ -29,6 +30,13 @@ LONGEST_SECONDS: Final = 170
 EXAMPLES: Final = ("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
 MINGPT: Final = ("karpathy/minGPT", "37baab71b9abea1b76ab957409a1cc2fbfba8a26")
 NANOGPT: Final = ("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291")
+MAKEMORE: Final = ("karpathy/makemore", "988aa59e4d8fefa526d06f3b453ad116258398d4")
+GCN: Final = ("tkipf/pygcn", "1600b5b748b3976413d1e307540ccc62605b4d6d")
+GAT: Final = ("Diego999/pyGAT", "3664f2dc90cbf971564c0bf186dc794f12446d0c")
+X_TRANSFORMERS: Final = ("lucidrains/x-transformers", "9252ed7838021ee61e6c5be0930b3a9a88efdf06")
+MEGABYTE: Final = ("lucidrains/MEGABYTE-pytorch", "21eec73ae6e9268ad5b77be3c5dd5cbd7daeaa4d")
+PERFORMER: Final = ("lucidrains/performer-pytorch", "fc8b78441b1e27eb5d9b01fc738a8772cee07127")
+CLEANRL: Final = ("vwxyzjn/cleanrl", "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb")
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,30 @@ def digits(folder: Path) -> None:
             (raw / f"{name}-labels-idx1-ubyte").write_bytes(head + labels)
 
 
+def bytes_of_text(folder: Path) -> None:
+    """Text of 95 MB, compressed as the enwik8 of several repositories."""
+    (folder / "data").mkdir(exist_ok=True)
+    line = bytes(97 + at % 23 for at in range(9500))
+    with gzip.open(folder / "data" / "enwik8.gz", "wb", compresslevel=1) as file:
+        for _ in range(10_000):
+            file.write(line)
+
+
+def citations(folder: Path) -> None:
+    """Graph of papers and their words, of the size of Cora."""
+    place = next(one for one in (folder / "data", folder.parent / "data") if one.is_dir()) / "cora"
+    place.mkdir(exist_ok=True)
+    rows = (
+        "\t".join(
+            [str(paper), *(str(int((paper * 7 + word * 3) % 79 == 0)) for word in range(1433)), f"class{paper % 7}"]
+        )
+        for paper in range(2708)
+    )
+    (place / "cora.content").write_text("\n".join(rows) + "\n")
+    pairs = (f"{at % 2708}\t{(at * 31 + 1) % 2708}" for at in range(5429))
+    (place / "cora.cites").write_text("\n".join(pairs) + "\n")
+
+
 TRAININGS: Final[Sequence[Training]] = (
     *(
         Training(EXAMPLES, "imagenet", f"main.py --dummy -a {name} -b 32 --workers 0")
@@ -122,6 +154,32 @@ TRAININGS: Final[Sequence[Training]] = (
         "train.py config/train_gpt2.py --wandb_log=False --compile=False --gradient_accumulation_steps=2",
         data=characters,
     ),
+    *(
+        Training(MAKEMORE, ".", f"makemore.py -i names.txt --device cuda --type {name}")
+        for name in ("transformer", "rnn", "gru", "bow")
+    ),
+    Training(GCN, "pygcn", "train.py", data=citations),
+    Training(GAT, ".", "train.py", data=citations),
+    *(Training(X_TRANSFORMERS, ".", f"train_{name}.py") for name in ("copy", "parity")),
+    *(
+        Training(X_TRANSFORMERS, ".", f"train_{name}.py", data=bytes_of_text)
+        for name in (
+            "enwik8",
+            "length_extrapolate",
+            "gpt_vae",
+            "belief_state",
+            "xl_enwik8",
+            "entropy_tokenizer",
+            "free",
+        )
+    ),
+    Training(MEGABYTE, ".", "train.py", data=bytes_of_text),
+    Training(PERFORMER, "examples/enwik8_simple", "train.py", data=bytes_of_text),
+    Training(CLEANRL, ".", "cleanrl/ppo.py --total-timesteps 3000"),
+    *(
+        Training(CLEANRL, ".", f"cleanrl/{name}.py --total-timesteps 12000 --learning-starts 500")
+        for name in ("dqn", "c51")
+    ),
 )
 
 
@@ -136,7 +194,13 @@ def run(training: Training, clones: Path) -> dict[str, Any]:
         launcher = [str(Path(sys.executable).parent / "torchrun"), *training.launcher.split()[1:]]
     command += ["--timeout", str(LONGEST_SECONDS), "--", *launcher, *training.command.split()]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_GPU_")}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), str(clones / "minGPT")]))
+    roots = [
+        environment.get("PYTHONPATH"),
+        clones / "minGPT",
+        folder.parent,
+        clones / training.repository[0].partition("/")[2],
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join(str(one) for one in roots if one)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if not done.stdout.startswith("{"):
         return {"answer": "no answer", "reasons": done.stderr.strip().splitlines()[-1:]}
