@@ -9,7 +9,7 @@ import pytest
 
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.bytecode import Line, lines_of
-from vramscope.leaks.holders.line_search import added_through, called_from
+from vramscope.leaks.holders.line_search import added_through, called_from, name_kept_at
 
 
 def by_setdefault(table: dict[Any, list[Any]], key: Any, value: Any) -> None:
@@ -87,3 +87,25 @@ def test_functions_that_do_not_speak_of_it_are_not_read(monkeypatch: pytest.Monk
     found = called_from(codes, "upload")
     assert found is not None and found[0] is starts.__code__
     assert read == [starts.__code__]
+
+
+def test_of_two_lines_that_assign_a_variable_the_one_that_ran_last_is_named() -> None:
+    """A training loop and the evaluation in it may use the same name."""
+    named: list[int | None] = []
+
+    def line() -> int | None:
+        at = name_kept_at(loop.__code__, "logits", container=False)
+        return None if at is None else at[1]
+
+    def loop() -> None:
+        for _ in range(2):
+            logits = [1]
+            named.append(line())
+            logits = [2]
+            named.append(line())
+        del logits
+
+    first = loop.__code__.co_firstlineno + 2
+    assert line() == first, "it does not run"
+    loop()
+    assert named == [first, first + 2] * 2

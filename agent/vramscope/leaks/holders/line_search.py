@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from vramscope.leaks.holders.bytecode import Line, arguments_of, has_variable, lines_of, with_inner
 from vramscope.process import type_info
+from vramscope.process.frames import running_line
 
 NO_KEYS: Final[frozenset[str]] = frozenset()
 MOST_NAMES: Final = 3
@@ -28,11 +29,12 @@ def name_kept_at(
     code: types.CodeType, name: str, *, container: bool, keys: frozenset[str] = NO_KEYS
 ) -> tuple[types.CodeType, int] | None:
     """The line that keeps something in variable ``name``, and which it is in of a function and those inside it (a comprehension is
-    its function's); None where there is none.
+    its function's); None where there is none. Of equal lines it is the first, or the one that ran last where one value is kept and
+    the function runs.
 
     keys   under which the variable, a dict, and dicts in it have it: of two lines the one that names more of them is right
     """
-    best: tuple[int, types.CodeType, int] | None = None
+    best, found = 0, list[tuple[types.CodeType, int]]()
     for part in with_inner(code):
         if not has_variable(part, name):
             continue  # reading a function's bytecode takes longer than all other checks
@@ -42,9 +44,15 @@ def name_kept_at(
             score = _score(line, name in line.loads, name in line.stores, container=container)
             # of two names, take the one that retains more
             score = _named(score, line, keys) * 8 + min(len(line.loads), 7) if score else 0
-            if score and (best is None or score > best[0]):
-                best = score, code if part.co_name.startswith("<") else part, line.number
-    return best[1:] if best else None
+            if score > best:
+                best, found = score, []
+            if score and score == best:
+                found.append((code if part.co_name.startswith("<") else part, line.number))
+    if len(found) > 1 and not container and (running := running_line(found[0][0])) is not None:
+        return max(
+            (at for at in found if at[0] is found[0][0] and at[1] <= running), key=lambda at: at[1], default=found[0]
+        )
+    return found[0] if found else None
 
 
 def attribute_kept_at(
