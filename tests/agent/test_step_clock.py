@@ -579,7 +579,7 @@ def test_the_size_of_other_arguments_beside_the_first_is_known(clock, hooks) -> 
     """Of each forward with gradients, and the most of the step before."""
 
     class Caption(nn.Linear):
-        def forward(self, picture, words=None, *, weights=None):
+        def forward(self, picture, words=None, *, weights=None, layers=1):
             return super().forward(picture)
 
     model = Caption(8, 2)
@@ -589,12 +589,17 @@ def test_the_size_of_other_arguments_beside_the_first_is_known(clock, hooks) -> 
     for words, weights in ((torch.zeros(4, 16), None), (torch.zeros(4, 2), torch.zeros(4, 2)), (None, None)):
         model(torch.zeros(4, 8), words, weights=weights).sum().backward()
         seen.append(clock.batch.latest_beside)
-    assert seen == [2.0, 0.5, 0.0]
+    assert [one.numbers for one in seen] == [2.0, 0.5, 0.0]
     optimizer.step()
     with torch.no_grad():
         model(torch.zeros(4, 8), torch.zeros(4, 64))
     model(picture=torch.zeros(4, 8), words=torch.zeros(4, 8))
-    assert (clock.batch.beside_before, clock.batch.beside) == ({id(model): 2.0}, {id(model): 1.0})
+    assert (clock.batch.beside_before, clock.batch.beside) == ({id(model): (2.0, 0)}, {id(model): (1.0, 0)})
+    model(torch.zeros(4, 8), [torch.zeros(4, 8), {"more": torch.zeros(4, 8)}], layers=6)
+    assert clock.batch.latest_beside == (2.0, 6), "tensors within containers, and the largest whole number"
+    model(torch.zeros(4, 8), layers=8)
+    assert clock.batch.latest_beside == (0.0, 0), "a dimension of a tensor says nothing new"
+    assert clock.batch.beside == {id(model): (2.0, 6)}
 
 
 def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:

@@ -364,5 +364,30 @@ FOUND_BESIDE = [
         phase="forward",
         remedy=False,
     ),
+    Death(
+        # 12 passes of 6,000 rows keep 300 MiB, and 36 passes of as many rows 860 MiB.
+        "a block that is run more often, with more rows",
+        "activations",
+        """
+        class Refined(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.again, self.rest = stack(1, 1024), stack(14, 2048)
+            def forward(self, x, times):
+                for _ in range(times):
+                    x = self.again(x)  # asks
+                return self.rest(x.mean(0).repeat(1, 2))
+        model = Refined().cuda()
+        optimizer = optimizer_of(model)
+        for n in range(6):
+            rows, times, parts = (6000, 12, 1) if n < 4 else (12000, 36, R.get("micro_batches", 1))
+            for _ in range(parts):
+                model(torch.empty(rows // parts, 1, 1024, device="cuda"), times).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+        remedy=False,
+    ),
 ]
 """Wrong promises that were found while the faults of the others were mended: a remedy was called enough, and was not."""

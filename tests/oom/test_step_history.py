@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramscope.memory.peak_counters import Interval
 from vramscope.oom.step_history import MOST_SIZES, StepHistory
 from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER
+from vramscope.steps.other_arguments import OtherArguments
 from vramscope.steps.records import PhaseInterval, StepRecord
 
 
@@ -44,11 +45,12 @@ def test_only_the_newest_input_shapes_are_kept() -> None:
 def test_a_step_with_less_beside_its_first_argument_says_nothing_of_one_with_more() -> None:
     """Captions that are longer for each picture, edges that are more for each node."""
     course = StepHistory()
-    short = step(1, (4, 8), 0, (FORWARD, 300))._replace(beside_inputs={7: 0.5})
-    long = step(2, (4, 8), 0, (FORWARD, 500))._replace(beside_inputs={7: 2.0})
+    short = step(1, (4, 8), 0, (FORWARD, 300))._replace(beside_inputs={7: OtherArguments(0.5)})
+    long = step(2, (4, 8), 0, (FORWARD, 500))._replace(beside_inputs={7: OtherArguments(2.0)})
     bare = step(3, (4, 16), 0, (FORWARD, 400))
     course.put([short, bare])
-    assert course.sizes(0, 7, beside=0.54) == [([4, 8], 300)]
-    assert course.sizes(0, 7, beside=1.0) == []
-    assert course.sizes(0, 7, [long], beside=2.0) == [([4, 8], 500)], "its step was complete"
+    assert course.sizes(0, 7, beside=OtherArguments(0.54)) == [([4, 8], 300)]
+    assert course.sizes(0, 7, beside=OtherArguments(1.0)) == []
+    assert course.sizes(0, 7, [long], beside=OtherArguments(2.0)) == [([4, 8], 500)], "its step was complete"
     assert course.sizes(0, 7) == [([4, 8], 300), ([4, 16], 400)]
+    assert course.sizes(0, 7, beside=OtherArguments(0.0, 3)) == [], "none of them was called with such a number"

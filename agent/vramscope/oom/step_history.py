@@ -9,15 +9,13 @@ from typing import Final, NamedTuple
 
 from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom_diagnosis.growth import COLUMNS
+from vramscope.steps.other_arguments import NONE, OtherArguments
 from vramscope.steps.phase import BACKWARD, FORWARD
 from vramscope.steps.records import StepRecord
 
 MOST_STEPS: Final = 128
 MOST_SIZES: Final = 64
 """Newest shapes of inputs. There may be a new one in each step."""
-
-AS_MUCH: Final = 1.1
-"""Ratio up to which other arguments count as equally large beside the first one."""
 
 Shape = tuple[int, ...]
 
@@ -27,14 +25,8 @@ class Rise(NamedTuple):
 
     bytes: int
     """By how much forward and backward raised the memory, at most."""
-    beside: float
-    """Numbers in the other arguments for each number of the first one, at most."""
-
-
-def has_as_much_beside(now: float, before: float) -> bool:
-    """Whether an input's other arguments are no larger beside it than those of an earlier one: the rows of a batch of captions,
-    say, and not their length, have become more."""
-    return now <= AS_MUCH * before
+    beside: OtherArguments
+    """Sizes of the other arguments, at most."""
 
 
 class StepHistory:
@@ -58,7 +50,7 @@ class StepHistory:
                 self._kept = [kept for kept in self._kept if kept.number % self._every == 0]
 
     def sizes(
-        self, device: int, root: int, more: Sequence[StepRecord] = (), beside: float = 0.0
+        self, device: int, root: int, more: Sequence[StepRecord] = (), beside: OtherArguments = NONE
     ) -> list[tuple[list[int], int]]:
         """Pairs of one root and device: shape of a step's largest input, and by how much forward and backward raised the memory.
 
@@ -70,7 +62,7 @@ class StepHistory:
         return [
             (list(shape), rise.bytes)
             for (on, of, shape), rise in known.items()
-            if (on, of) == (device, root) and has_as_much_beside(beside, rise.beside)
+            if (on, of) == (device, root) and beside.is_covered_by(rise.beside)
         ]
 
     def columns(self, device: int, more: Sequence[StepRecord] = ()) -> dict[str, bytes]:
@@ -101,6 +93,6 @@ def _grown(known: Mapping[tuple[int, int, Shape], Rise], step: StepRecord) -> di
             continue
         for root, shape in list(step.largest_inputs.items()):
             key = device, root, tuple(shape)
-            most, beside = known.get(key, Rise(0, 0.0)), step.beside_inputs.get(root, 0.0)
-            grown[key] = Rise(max(most.bytes, max(peaks) - before), max(most.beside, beside))
+            most, beside = known.get(key, Rise(0, NONE)), step.beside_inputs.get(root, NONE)
+            grown[key] = Rise(max(most.bytes, max(peaks) - before), most.beside.at_least(beside))
     return grown

@@ -10,9 +10,9 @@ from vramscope.memory.category_arithmetic import allocated_before_forward
 from vramscope.oom.error_stack import wants_gradients
 from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
 from vramscope.oom.record_sections import TimelineSection
-from vramscope.oom.step_history import has_as_much_beside
 from vramscope.protocol import messages, series
 from vramscope.sampling.step_blocks import step_row
+from vramscope.steps.other_arguments import NONE
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.root_modules import outermost_modules
 
@@ -122,7 +122,7 @@ class Timeline:
         before = clock.batch.largest_before.get(root, ())
         if clock.phase == DATA:
             return [], list(before)
-        if not has_as_much_beside(clock.batch.latest_beside, clock.batch.beside_before.get(root, 0.0)):
+        if not clock.batch.latest_beside.is_covered_by(clock.batch.beside_before.get(root, NONE)):
             return [], []
         return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
 

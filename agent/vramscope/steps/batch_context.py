@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vramscope.steps.other_arguments import NONE, OtherArguments, sizes_beside
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,11 +27,11 @@ class BatchContext:
         """Largest input shape of this step, by root."""
         self.largest_before: dict[int, torch.Size] = {}
         """Largest input shape of the previous step, by root."""
-        self.beside: dict[int, float] = {}
-        """Numbers in all other tensor arguments for each number of the first one, by root: most of this step."""
-        self.beside_before: dict[int, float] = {}
+        self.beside: dict[int, OtherArguments] = {}
+        """Sizes of the other arguments, by root: most of this step."""
+        self.beside_before: dict[int, OtherArguments] = {}
         """The same of the previous step."""
-        self.latest_beside = 0.0
+        self.latest_beside = NONE
         """The same of the most recent forward pass with gradients."""
         self.forwards = 0
         """Consecutive forward passes of the same root since the last backward pass."""
@@ -60,15 +62,12 @@ class BatchContext:
             return
         with self._plainly():
             shape = given.shape
-            beside = 0.0
-            if len(args) + len(kwargs) > 1:
-                tensors = [one.numel() for one in (*args, *kwargs.values()) if type(one) is self._tensor]
-                beside = sum(tensors) / max(1, given.numel()) - 1
+            beside = sizes_beside(given, args, kwargs, self._tensor) if len(args) + len(kwargs) > 1 else NONE
         if self._grad_enabled():
             root = id(module)
             self.latest, self.latest_beside = (root, shape), beside
-            if beside > self.beside.get(root, 0.0):
-                self.beside[root] = beside
+            if beside is not NONE:
+                self.beside[root] = beside.at_least(self.beside.get(root, NONE))
             known = self.largest.get(root)
             if known is None or shape.numel() > known.numel():
                 self.largest[root] = shape

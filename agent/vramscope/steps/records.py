@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import series
+from vramscope.steps.other_arguments import OtherArguments
 
 
 class PhaseInterval(NamedTuple):
@@ -101,8 +102,8 @@ class StepRecord(NamedTuple):
     after: AfterStep = UNKNOWN_AFTER_STEP
     largest_inputs: Mapping[int, tuple[int, ...]] = MappingProxyType({})
     """Shape of the largest first argument of a forward pass with gradients, by root module (its id, never dereferenced)."""
-    beside_inputs: Mapping[int, float] = MappingProxyType({})
-    """Numbers in the other tensor arguments for each number of the first one, by root module."""
+    beside_inputs: Mapping[int, OtherArguments] = MappingProxyType({})
+    """Sizes of the other arguments beside the first one, by root module."""
     steps: int = 1
     """Number of steps that the record covers; ``number`` is the last of them. More than 1: plain steps, with one reading."""
     thread_ns: int = series.UNKNOWN
