@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramscope.memory.peak_counters import Interval
 from vramscope.oom.step_history import MOST_SIZES, StepHistory
-from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER
 from vramscope.steps.other_arguments import OtherArguments
+from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER
 from vramscope.steps.records import PhaseInterval, StepRecord
 
 
