@@ -602,6 +602,21 @@ def test_the_size_of_other_arguments_beside_the_first_is_known(clock, hooks) -> 
     assert clock.batch.beside == {id(model): (2.0, 6)}
 
 
+def test_of_an_input_that_is_no_tensor_no_size_is_known(clock, hooks) -> None:
+    """The size of another model's input in the same step says nothing of it."""
+
+    class Texts(nn.Linear):
+        def forward(self, texts):
+            return sum(super(Texts, self).forward(one).sum() for one in texts)
+
+    encoder, decoder = nn.Linear(8, 2), Texts(8, 2)
+    hooks.install([encoder, decoder])
+    encoder(torch.zeros(4, 8))
+    assert clock.batch.latest == (id(encoder), (4, 8))
+    decoder([torch.zeros(4, 8)])
+    assert clock.batch.latest is None
+
+
 def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:
     """Whoever else has entered the forward phase before the model's call, as the leak detector does for a part of a model."""
     model = nn.Linear(8, 2)

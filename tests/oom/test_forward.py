@@ -105,6 +105,20 @@ class Checkpointed(nn.Module):
         return x
 
 
+class Repeating(nn.Module):
+    """Runs its block several times, after a layer that runs once."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.first, self.block, self.times = nn.Linear(512, 512), row(4), times
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for _ in range(self.times):
+            x = self.block(x)
+        return x
+
+
 def row(layers: int) -> nn.Sequential:
     return nn.Sequential(*[one for _ in range(layers) for one in (nn.Linear(512, 512), nn.GELU(), nn.Dropout(0.1))])
 
@@ -167,6 +181,21 @@ def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
     drawn = in_use + running.to_come_bytes
     assert drawn + 0.5 * running.to_come_bytes + 0.1 * drawn >= took, running
     assert drawn < 1.5 * took, running
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_where_modules_run_again_what_is_to_come_is_not_known(times: int) -> None:
+    """How often they still run cannot be told from those that have run."""
+    model = Repeating(times).cuda()
+    seen: list[forward.RunningModule | None] = []
+    inner: nn.Linear = model.block[-3]
+    inner.register_forward_pre_hook(
+        lambda module, args: seen.append(forward.running_module(error_stack.stack_of(sys._getframe(1)), [model]))
+    )
+    rows(model)
+    found = [one is not None and one.to_come_bytes is not None for one in seen]
+    assert found == [True, False, False][:times]
+    assert all(one is not None and one.own_bytes for one in seen), "what has been allocated is known all the same"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -6,8 +6,9 @@ modules. Of similar blocks, those to come keep in proportion; the head behind th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Chains, NodeBudget, tensors_in, walk
 from vramscope.leaks.scan import storages
@@ -40,10 +41,11 @@ CHECKPOINT: Final = "torch/utils/checkpoint.py"
 
 def own_and_to_come(
     frames: Sequence[FrameType], root: torch.nn.Module, name: str, asked_bytes: int
-) -> tuple[int, int] | None:
+) -> tuple[int, int | None] | None:
     """Used bytes of this forward, and bytes that its rest and its loss would have kept. About 2 µs a node.
 
-    None where too little was done, and in a checkpoint: the backward computes again what it freed.
+    None where too little was done, and in a checkpoint: the backward computes again what it freed. The second is None where modules
+    run more than once: how often is not known.
 
     frames        of the requesting thread, innermost first
     name          of the running module
@@ -57,7 +59,7 @@ def own_and_to_come(
     graph = _kept_by(local, arguments)
     if graph is None:
         return None
-    kept, reached = graph
+    kept, reached, nodes = graph
 
     layers = layers_of(root, reached, wanted=any(one.requires_grad for one in arguments))
     done = [layer for layer in layers if layer.has_run]
@@ -71,6 +73,8 @@ def own_and_to_come(
         return None
 
     kept_bytes, own_bytes = _beside_weights(root, kept, arguments, local)
+    if _runs_again(layers, nodes):
+        return own_bytes, None
     done_width, blocks_width = _kept_width(done), _kept_width(rest) - _kept_width(head)
     of_blocks = kept_bytes * blocks_width / done_width if done_width else 0.0
     asking = root.get_submodule(name)  # its output may be the request
@@ -127,8 +131,30 @@ def _beside_weights(
     return kept_bytes, sum(size for storage, size in own.items() if storage not in weights)
 
 
-def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor]) -> tuple[Storages, Storages] | None:
-    """Storages that the graphs of tensors keep, and the weights they lead to, without the graphs of the model's arguments.
+def _runs_again(layers: Iterable[Layer], nodes: Iterable[Any]) -> bool:
+    """Whether a module has run more than once: each of its weights is used more often than it is shared.
+
+    Spectral norm alone uses one weight twice.
+    """
+    layers = list(layers)
+    owners = Counter(id(one) for layer in layers for one in layer.module.parameters(recurse=False))
+    uses: Counter[int] = Counter()
+    for node in nodes:
+        for child, _ in node.next_functions:
+            variable = getattr(child, "variable", None)  # of the nodes where gradients are accumulated
+            if variable is not None:
+                uses[id(variable)] += 1
+    for layer in layers:
+        trained = [id(one) for one in layer.module.parameters(recurse=False) if one.requires_grad]
+        if trained and all(uses[one] > owners[one] for one in trained):
+            return True
+    return False
+
+
+def _kept_by(
+    tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor]
+) -> tuple[Storages, Storages, list[Any]] | None:
+    """Storages that the graphs of tensors keep, the weights they lead to, and their nodes; without the graphs of the arguments.
 
     None where the graphs are too large to be walked.
     """
@@ -137,6 +163,7 @@ def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor])
     budget, seen = NodeBudget(chains, MOST_CHAINED), set[object]()
     kept: Storages = {}
     reached: Storages = {}
+    of_arguments: set[object] = set()
     for is_argument, ones in ((True, arguments), (False, tensors)):
         for one in ones:
             if one.grad_fn is None or one.grad_fn in seen:
@@ -147,7 +174,9 @@ def _kept_by(tensors: Iterable[torch.Tensor], arguments: Iterable[torch.Tensor])
             if not is_argument:
                 kept.update(graph.saved)
                 reached.update(graph.parameters)
-    return kept, reached
+        if is_argument:
+            of_arguments = set(seen)
+    return kept, reached, list(seen - of_arguments)
 
 
 def _bytes_of_a_feature(tensors: Sequence[torch.Tensor], widths: Iterable[int]) -> float | None:

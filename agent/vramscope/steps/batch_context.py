@@ -59,6 +59,8 @@ class BatchContext:
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
         if type(given) is not self._tensor:
             self.rows = None
+            if self._grad_enabled():
+                self.latest, self.latest_beside = None, NONE  # the size of its input is not known
             return
         with self._plainly():
             shape = given.shape
