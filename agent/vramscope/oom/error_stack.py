@@ -89,6 +89,19 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     return this if code in own else None
 
 
+def runs_optimizer(frame: FrameType) -> bool:
+    """Whether a frame is of an optimizer's step, or of PyTorch's call around it."""
+    code = frame.f_code
+    return code.co_name == "step" or code.co_filename.replace("\\", "/").endswith("torch/optim/optimizer.py")
+
+
+def has_graph(frame: FrameType) -> bool:
+    """Whether a local variable of a frame is a result with a graph. Tensors of the user's classes do not count: they run code."""
+    import torch
+
+    return any(type(one) is torch.Tensor and one.grad_fn is not None for one in locals_of(frame).values())
+
+
 def wants_gradients(frames: Iterable[FrameType]) -> bool:
     """Whether the forward on this stack records gradients.
 

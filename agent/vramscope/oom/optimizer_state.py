@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import lomo_state
 from vramscope.memory.optimizer_states import tensors_in
+from vramscope.memory.tensor_bytes import storages
 from vramscope.process.frames import locals_of
 from vramscope.protocol.oom_record import Update
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 MOST_IN_LIST: Final = 1000
 """Tensors of one list in a running step."""
+
+FEWEST_OPTIMIZERS: Final = 3
+"""Optimizers with state for one parameter, from which on the earlier ones are not needed."""
 
 STATE_OF: Final = {
     "Adam": 2.0,
@@ -63,6 +68,20 @@ def _in_step(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any
         for value in values.values():
             inner = value[:MOST_IN_LIST] if type(value) is list else (value,)
             yield from (one for one in inner if issubclass(type(one), torch.Tensor))
+
+
+def superseded_bytes(optimizers: Iterable[Any], device: int) -> int:
+    """Bytes on a device of state that earlier optimizers keep for the same parameters as a later one.
+
+    0 for a parameter of which fewer than three have state: a wrapper such as Lookahead keeps its own beside that of its optimizer.
+    """
+    by_parameter: defaultdict[int, list[int]] = defaultdict(list)
+    for optimizer in optimizers:
+        for parameter, state in list(optimizer.state.items()):
+            size = sum(sum(size for _, size in storages(one, device)) for one in tensors_in(state))
+            if size:
+                by_parameter[id(parameter)].append(size)
+    return sum(sum(sizes) - max(sizes) for sizes in by_parameter.values() if len(sizes) >= FEWEST_OPTIMIZERS)
 
 
 def state_per_byte_of(optimizers: list[Any]) -> float | None:

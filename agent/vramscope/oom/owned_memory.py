@@ -11,7 +11,7 @@ from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import address_of, storage_bytes, storages, untyped_storages
 from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
-from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
+from vramscope.oom.optimizer_state import state_per_byte_of, states_of, superseded_bytes, update_of
 from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered, is_lazy
 from vramscope.process.torch_functions import plainly
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
@@ -38,6 +38,7 @@ class OwnedMemory(NamedTuple):
     narrow_bytes: int
     holders: list[ModuleBytes]
     optimizer_kind: str | None
+    superseded_state_bytes: int
     state_per_byte: float | None
     update: Update | None
     copies: DataHolder | None
@@ -142,6 +143,7 @@ def count(
         narrow_bytes=narrow,
         holders=owners.largest(),
         optimizer_kind=type(optimizers[0]).__name__ if optimizers else None,
+        superseded_state_bytes=superseded_bytes(optimizers, device),
         state_per_byte=state_per_byte,
         update=update_of(optimizers),
         copies=copies,

@@ -18,7 +18,7 @@ from vramscope.memory.layout_columns import layout
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.pools import Pools
 from vramscope.memory.stack_table import Stacks
-from vramscope.oom import other_models, owned_memory, weight_sized
+from vramscope.oom import other_models, owned_memory, requesting_call, weight_sized
 from vramscope.oom.leaks_at_error import LeaksAtError
 from vramscope.oom.recent_samples import RecentSamples
 from vramscope.oom.record_sections import (
@@ -286,6 +286,7 @@ class RecordBuilder:
             "progress": None if running is None else running.progress,
             "to_come_bytes": None if running is None else running.to_come_bytes,
             "forward_bytes": None if running is None else running.own_bytes,
+            "computes": requesting_call.computes(trigger.frames[0]) if trigger.frames else None,
             "no_graph_yet": not getattr(torch._C._autograd, "_get_sequence_nr", lambda: 1)(),
             "process_rss_bytes": _known(host.process_rss_bytes),
             "host_used_bytes": _known(host.host_used_bytes),
@@ -358,6 +359,7 @@ def _owner_section(memory: OwnedMemory | None) -> OwnerSection:
         "kept_models": memory.kept_models,
         "holders": memory.holders,
         "optimizer_kind": memory.optimizer_kind,
+        "superseded_state_bytes": memory.superseded_state_bytes,
         "state_bytes_per_parameter_byte": memory.state_per_byte,
         "update": memory.update,
         "copies": memory.copies,

@@ -38,6 +38,7 @@ class OwnerSection(TypedDict, total=False):
     kept_models: int
     holders: list[ModuleBytes]
     optimizer_kind: str | None
+    superseded_state_bytes: int
     state_bytes_per_parameter_byte: float | None
     update: Update | None
     copies: DataHolder | None
@@ -62,6 +63,7 @@ class TimelineSection(TypedDict, total=False):
     counters_before: dict[str, int]
     peak_allocated_bytes: int | None
     allocated_before_forward_bytes: int | None
+    before_forward_in_last_step_bytes: int | None
     samples: dict[str, bytes]
     losses: dict[str, bytes]
     last_step: dict[str, int]
@@ -81,6 +83,7 @@ class ContextSection(TypedDict, total=False):
     to_come_bytes: int | None
     forward_bytes: int | None
     no_graph_yet: bool
+    computes: bool | None
     process_rss_bytes: int | None
     host_used_bytes: int | None
     host_total_bytes: int | None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from vramscope.memory.category_arithmetic import allocated_before_forward
-from vramscope.oom.error_stack import wants_gradients
+from vramscope.oom.error_stack import has_graph, is_own, runs_optimizer, wants_gradients
 from vramscope.oom.recent_samples import KEPT_NS, RecentSamples
 from vramscope.oom.record_sections import TimelineSection
 from vramscope.protocol import messages, series
@@ -58,6 +58,7 @@ class Timeline:
             },
             "peak_allocated_bytes": max([cut.peak_allocated_bytes for cut in self.cuts(device)], default=None),
             "allocated_before_forward_bytes": self._before_forward(self._position(device), kept),
+            "before_forward_in_last_step_bytes": self._before_forward_in_last_step(device),
             "samples": self._recent.columns(sampled, now_ns),
             "losses": self._losses(now_ns - KEPT_NS),
             "last_step": self._last_step(device),
@@ -84,9 +85,18 @@ class Timeline:
             return None
         if clock.phase in (OTHER, DATA) and trigger.running is not None and node() is None:
             return "forward" if wants_gradients(trigger.frames) else "eval"
+        if clock.phase in (OTHER, DATA) and self._is_in_unknown_forward(trigger):
+            return "forward"
+        if clock.phase == OPTIMIZER and trigger.frames and not any(map(runs_optimizer, trigger.frames)):
+            return series.PHASES[OTHER]  # of several optimizers, the last has stepped
         if clock.phase == EVAL and not clock.step and wants_gradients(trigger.frames) and self._has_unknown_training():
             return "forward"
         return series.PHASES[clock.phase]
+
+    def _is_in_unknown_forward(self, trigger: OomTrigger) -> bool:
+        """Whether the first forward has begun, of a model that was not observed, and no backward: a variable has a graph."""
+        first = not self._clock.step and not self._clock.micro_steps and node() is None
+        return first and any(has_graph(frame) for frame in trigger.frames if is_own(frame.f_code.co_filename))
 
     def _has_unknown_training(self) -> bool:
         """Whether a model trains that was not observed yet. In the first step a reference model may be seen before it."""
@@ -108,6 +118,15 @@ class Timeline:
         if self._clock.phase == FORWARD:
             # A failed attempt had the same phase. What it left was there before the running attempt.
             return intervals[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
+        return allocated_before_forward(intervals, position)
+
+    def _before_forward_in_last_step(self, device: int | None) -> int | None:
+        """Allocated bytes when the first forward of the last complete step began."""
+        newest = self._clock.finished.newest
+        if newest is None or device not in newest.devices:
+            return None
+        position = newest.devices.index(device)
+        intervals = [one for one in newest.intervals if position < len(one.cuts)]
         return allocated_before_forward(intervals, position)
 
     def _shapes(self) -> tuple[list[int], list[int]]:

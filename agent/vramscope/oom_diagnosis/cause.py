@@ -43,6 +43,13 @@ class GrowthLeak:
 
 
 @dataclass(frozen=True, slots=True)
+class SupersededState:
+    """Earlier optimizers still have state for weights that a later one updates, and that is enough."""
+
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FreeBlocks:
     """Reserved memory is free, in blocks too small for the request."""
 
@@ -191,6 +198,7 @@ class NotKnown:
 Details = (
     RetainedLeak
     | GrowthLeak
+    | SupersededState
     | FreeBlocks
     | WeightCopy
     | MemoryLimit

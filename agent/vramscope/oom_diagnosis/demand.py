@@ -48,13 +48,11 @@ BYTES_A_NUMBER: Final = BYTES[-1]
 ROUNDED_TO: Final = 2 << 20
 """The allocator rounds a request that it reserves a segment for up to a multiple of it."""
 LEAST_SEGMENT: Final = 20 << 20
-"""Segment that the allocator reserves for a tensor of 1 MiB."""
+"""Size of a segment for a tensor of 1 MiB."""
 KEPT_MODELS: Final = 2
 """Number of kept models of one size, or states of optimizers, from which on more are expected: folds, members of an ensemble."""
 SAME_ORDER: Final = 2.0
 """A crude extrapolation says no more than this factor."""
-
-
 FIRST_WORKSPACES: Final = 64 << 20
 """Workspaces of cuBLAS, one for the training's thread and one for autograd's, on Hopper; 16 MiB on older devices."""
 
@@ -66,7 +64,9 @@ def waits_for_backward(facts: Facts) -> bool:
 
 def has_piled_up_state(facts: Facts) -> bool:
     """Whether optimizers that no longer step seem to keep their state: one for each restart, say."""
-    return facts.other_state_bytes >= KEPT_MODELS * max(1, facts.expected_state_bytes or 0)
+    return facts.superseded_state_bytes > 0 or facts.other_state_bytes >= KEPT_MODELS * max(
+        1, facts.expected_state_bytes or 0
+    )
 
 
 def has_larger_input(facts: Facts) -> bool:
@@ -115,7 +115,7 @@ def estimate_of(facts: Facts) -> Estimate | None:
         if facts.phase == "forward" and not facts.step and facts.trainable_bytes
         else 0,
     )
-    if facts.kept_models >= KEPT_MODELS or has_piled_up_state(facts):
+    if facts.kept_models >= KEPT_MODELS or has_piled_up_state(facts) or facts.more_arrives:
         estimate = replace(estimate, may_grow=True)
     if facts.evaluates and facts.forwards > 1:
         return replace(estimate, likely_bytes=estimate.low_bytes, basis=Basis.EVALUATION_GRAPHS, may_grow=True)
@@ -352,12 +352,12 @@ def _has_begun(facts: Facts) -> bool:
 
 
 def _is_bounded(facts: Facts, state: _State) -> bool:
-    """Whether earlier steps bound what this one allocates: the request converts the input, so that it has more of the same rows.
+    """Whether earlier steps bound what this one allocates: of two sizes, or the request converts the input.
 
     Any other request of the outermost module may go with the square of the rows.
     """
     most, why = _at_most(facts)
-    return why is Basis.MORE_ROWS and state.scaling <= most and _converts_input(facts)
+    return state.scaling <= most and (why is Basis.OTHER_SIZES or (why is Basis.MORE_ROWS and _converts_input(facts)))
 
 
 def _converts_input(facts: Facts) -> bool:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from vramscope.oom_diagnosis.data_of_steps import is_made_in_each_step
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by_all
 from vramscope.oom_diagnosis.message import Message
@@ -105,6 +106,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         growth = growth_bytes = None
     # No step ends in an evaluation: what a container has accumulated there is the growth.
     accumulated = record.last_look[0].held_bytes if growth is None and record.last_look else 0
+    data = None if record.data is None or is_made_in_each_step(record, record.data.held_bytes) else record.data
     facts = Facts(
         asked_bytes=record.asked_bytes,
         total_bytes=record.total_bytes,
@@ -137,6 +139,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         gradients_at_once_bytes=record.gradients_at_once_bytes,
         largest_parameter_bytes=record.largest_parameter_bytes,
         bucket_bytes=record.bucket_bytes or 0,
+        superseded_state_bytes=record.superseded_state_bytes or 0,
         expected_state_bytes=expected_state,
         state_is_unknown=_state_is_unknown(record, expected_state),
         before_forward_bytes=record.allocated_before_forward_bytes,
@@ -156,9 +159,9 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         leak_name="" if worst is None else worst.name,
         leak_line="" if worst is None or worst.file is None else line_of(worst.file, worst.line),
         leak_advice="" if worst is None else worst.advice,
-        data_bytes=record.data.held_bytes if record.data else 0,
-        data_name=record.data.name if record.data else "",
-        data_line=_line_of(record.data) if record.data else "",
+        data_bytes=data.held_bytes if data else 0,
+        data_name=data.name if data else "",
+        data_line=_line_of(data) if data else "",
         named_copy_bytes=record.copies.held_bytes if record.copies else 0,
         copy_name=record.copies.name if record.copies else "",
         copy_line=_line_of(record.copies) if record.copies else "",
@@ -176,6 +179,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         is_reading=any(_path(frame.file).endswith(READERS) for frame in record.stack),
         forwards=record.forwards,
         no_graph_yet=record.no_graph_yet,
+        computes=record.computes,
         evaluates=record.evaluates,
         source_line="" if own is None else line_of(own.file, own.line),
         module=record.module or "",

@@ -74,6 +74,8 @@ class Facts:
     largest_parameter_bytes: int | None = None
     bucket_bytes: int = 0
     """DistributedDataParallel's copies of all gradients."""
+    superseded_state_bytes: int = 0
+    """State of earlier optimizers, of which at least three have state for the same weights."""
     expected_state_bytes: int | None = None
     """Size of the optimizer's whole state; None: not known."""
     state_is_unknown: bool = False
@@ -132,6 +134,8 @@ class Facts:
     """Consecutive forward passes of one model without a backward."""
     no_graph_yet: bool = False
     """Autograd has recorded no operation on this thread."""
+    computes: bool | None = None
+    """The request is for the result of a computation; False: for a new tensor or a copy. None: not known."""
     evaluates: bool = False
     """A model in evaluation mode runs after a step of training, with gradients on."""
     update: str | None = None
@@ -182,8 +186,22 @@ class Facts:
     @property
     def full_gradients_bytes(self) -> int:
         """A full set of gradients, made or expected; where each is freed after its use, the most at a time."""
-        whole, at_once = self.trainable_bytes or 0, self.gradients_at_once_bytes
-        return max(self.gradients_bytes or 0, whole if at_once is None else min(whole, at_once))
+        most = (self.gradients_at_once_bytes, self._gradients_of_last_step_bytes)
+        return max(
+            self.gradients_bytes or 0, min([self.trainable_bytes or 0, *(one for one in most if one is not None)])
+        )
+
+    @property
+    def _gradients_of_last_step_bytes(self) -> int | None:
+        """Most that the gradients of the last step can have been, known after it: of models that are trained in turn, those of one.
+
+        None where weights or state may have come since then.
+        """
+        there = (self.weights_bytes or 0) + (self.optimizer_bytes or 0)
+        unchanged = not self.waiting_bytes and not self.other_models_bytes and there <= (self.end_before_bytes or 0)
+        if self.phase not in ("data", "other") or not self.step or not unchanged or not self.peak_before_bytes:
+            return None
+        return max(0, self.peak_before_bytes - there)
 
     @property
     def full_state_bytes(self) -> int:
@@ -216,6 +234,11 @@ class Facts:
         if self.parameters_bytes is None:
             return None
         return self.parameters_bytes + self.waiting_bytes + (self.buffers_bytes or 0) + self.other_models_bytes
+
+    @property
+    def more_arrives(self) -> bool:
+        """Whether weights may follow those that arrive: a file is being read, or a model is moved beside one that has trained."""
+        return self.is_reading or (self.waiting_bytes > 0 and bool(self.step))
 
     @property
     def is_inference_only(self) -> bool:

@@ -15,6 +15,7 @@ from vramscope.oom_diagnosis.cause import (
     Missing,
     NotKnown,
     OtherSoftware,
+    SupersededState,
     WeightCopy,
 )
 from vramscope.oom_diagnosis.demand import is_longer_input
@@ -45,6 +46,7 @@ OTHER_MODELS: Final = (
 OUTSIDE_STEP: Final = (
     "Make fewer or smaller tensors there, one part after the other, or keep them on the host (.cpu())."
 )
+EARLIER_OPTIMIZERS: Final = "Keep no earlier optimizer: not in a list, and not through its scheduler."
 MAP_LOCATION: Final = 'Use torch.load(..., map_location="cpu"). The device then has the weights once, not twice.'
 PINNED: Final = (
     "Pin less memory at a time (pin_memory, prefetch_factor), or raise the limit of locked memory (ulimit -l)."
@@ -83,6 +85,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return HOST
     if isinstance(details, MemoryParts) and details.reason in (Limiting.OUTSIDE, Limiting.BEFORE):
         return OUTSIDE_STEP
+    if isinstance(details, SupersededState):
+        return EARLIER_OPTIMIZERS
     if isinstance(details, WeightCopy):
         return f"Keep {facts.copy_name} on the host, or free it where it is not used any more."
     if kind is CauseKind.FRAGMENTATION:

@@ -23,6 +23,7 @@ from vramscope.oom_diagnosis.cause import (
     OtherSoftware,
     RefusedByFraction,
     RetainedLeak,
+    SupersededState,
     UsedElsewhere,
     WeightCopy,
 )
@@ -93,6 +94,11 @@ def _why(cause: Cause, facts: Facts) -> str:
             )
         case RefusedByFraction():
             return "The memory fraction of this process does not allow the request."
+        case SupersededState(state_bytes=size):
+            return (
+                f"Memory leak: earlier optimizers keep {amount(size)} of state for weights that a later one updates. Without "
+                "it, the step fits."
+            )
         case WeightCopy() as copy:
             where = f" ({copy.line})" if copy.line else ""
             size = amount(copy.copy_bytes)
@@ -264,9 +270,8 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
     elif known <= parts.available_bytes and facts.idle_bytes:
         remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
     if has_piled_up_state(facts):
-        remarks.append(
-            f"{amount(facts.other_state_bytes)} of the state exceed what one optimizer keeps for all weights."
-        )
+        more = max(facts.other_state_bytes, facts.superseded_state_bytes)
+        remarks.append(f"{amount(more)} of the state exceed what one optimizer keeps for all weights.")
     if parts.reason is Limiting.UPDATE:
         return " ".join(remarks)
     if facts.evaluates:

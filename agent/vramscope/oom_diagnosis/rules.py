@@ -31,13 +31,24 @@ from vramscope.oom_diagnosis.cause import (
     OtherSoftware,
     RefusedByFraction,
     RetainedLeak,
+    SupersededState,
     UsedElsewhere,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import SAME_ORDER, has_larger_input, outgrew_bytes, waits_for_backward
-from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN, Estimate
+from vramscope.oom_diagnosis.demand import SAME_ORDER, has_larger_input, waits_for_backward
+from vramscope.oom_diagnosis.estimate import Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
+from vramscope.oom_diagnosis.rule_numbers import (
+    fits_in_one_block,
+    is_outside_step,
+    lacking_bytes,
+    likely_bytes,
+    numbers,
+    update_bytes,
+    wanted_more_bytes,
+    weights_bytes,
+)
 
 NEARLY_ALL: Final = 0.8
 """A model below this share of the available memory is not too large where the rest of the step would have been larger."""
@@ -109,7 +120,7 @@ def _larger_than_device(facts: Facts, estimate: Estimate | None) -> Cause | None
 
 
 def _too_few_numbers(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    if None in (facts.asked_bytes, facts.shortfall_bytes, facts.available_bytes, _likely(facts, estimate)):
+    if None in (facts.asked_bytes, facts.shortfall_bytes, facts.available_bytes, likely_bytes(facts, estimate)):
         return Cause(CauseKind.UNKNOWN, NotKnown(Missing.NUMBERS))
     return None
 
@@ -122,18 +133,18 @@ def _free_was_enough(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _retained_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    shortfall, available, likely = _numbers(facts, estimate)
+    shortfall, available, likely = numbers(facts, estimate)
     leaked = max(facts.leaked_bytes, 0)
-    lacking = _lacking(facts, estimate) if has_larger_input(facts) else shortfall
+    lacking = lacking_bytes(facts, estimate) if has_larger_input(facts) else shortfall
     if leaked >= max(lacking, LEAK_SHARE * available) and likely - leaked <= available:
         return Cause(CauseKind.LEAK, RetainedLeak(facts.leak_name, facts.leak_line, leaked))
     return None
 
 
 def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    shortfall, available, likely = _numbers(facts, estimate)
+    shortfall, available, likely = numbers(facts, estimate)
     growth = facts.growth_beside_state_bytes
-    least = max(shortfall, LEAK_SHARE * available, _wanted_more(facts, likely))
+    least = max(shortfall, LEAK_SHARE * available, wanted_more_bytes(facts, likely))
     if growth < least or likely - growth > available:
         return None
     # Growth over few steps may be wanted. In an evaluation one container has accumulated it; the larger of both is the cause.
@@ -141,13 +152,21 @@ def _growth_leak(facts: Facts, estimate: Estimate | None) -> Cause | None:
     in_doubt = facts.growth_is_young and wanted and not facts.growing_tensor_advice
     # Free blocks that the growth of one more step fills would hardly have helped.
     next_step = growth // facts.growth_steps if facts.growth_steps else 0
-    if in_doubt and (facts.idle_bytes or 0) >= shortfall + next_step and _fits_in_one_block(facts, estimate):
+    if in_doubt and (facts.idle_bytes or 0) >= shortfall + next_step and fits_in_one_block(facts, estimate):
         return None
     return Cause(CauseKind.LEAK, GrowthLeak(growth, facts.leak_name, facts.leak_line, facts.phase == "eval"))
 
 
+def _superseded_state(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    shortfall, available, likely = numbers(facts, estimate)
+    state = facts.superseded_state_bytes
+    if state >= max(shortfall, LEAK_SHARE * available, 1) and likely - state <= available:
+        return Cause(CauseKind.LEAK, SupersededState(state))
+    return None
+
+
 def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, _, likely = _numbers(facts, estimate)
+    _, _, likely = numbers(facts, estimate)
     whole = facts.available_without_limit_bytes or 0
     if facts.limit_bytes is not None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0) and likely <= whole:
         return Cause(CauseKind.LIMIT, MemoryLimit(facts.free_bytes, facts.limit_bytes, facts.reserved_bytes))
@@ -155,39 +174,39 @@ def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 
 def _other_processes(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     others = facts.others_bytes or 0
-    if others >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + others:
+    if others >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0) and likely <= available + others:
         return Cause(CauseKind.OTHER_PROCESS, OtherProcesses(others))
     return None
 
 
 def _used_elsewhere(facts: Facts, estimate: Estimate | None) -> Cause | None:
     """Device memory that neither PyTorch has nor a named process; the part that CUDA itself may need here is left out."""
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     elsewhere = facts.outside_pytorch_bytes or 0
     others = elsewhere - CONTEXT_BYTES
-    least = max(_lacking(facts, estimate), facts.idle_bytes or 0, int(CONTEXT_SHARE * (facts.total_bytes or 0)))
+    least = max(lacking_bytes(facts, estimate), facts.idle_bytes or 0, int(CONTEXT_SHARE * (facts.total_bytes or 0)))
     if others > least and likely <= available + others:
         return Cause(CauseKind.OTHER_PROCESS, UsedElsewhere(elsewhere))
     return None
 
 
 def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     outside, before = facts.outside_bytes, facts.outside_before_bytes
     grown = 0 if outside is None or before is None else max(0, outside - before)
-    if grown >= max(_lacking(facts, estimate), facts.idle_bytes or 0) and likely <= available + grown:
+    if grown >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0) and likely <= available + grown:
         return Cause(CauseKind.OUTSIDE_PYTORCH, GrownOutside(outside or 0, grown))
     return None
 
 
 def _weight_copy(facts: Facts, estimate: Estimate | None) -> Cause | None:
     """A copy of the weights in a variable, if all fits without it; otherwise free blocks or all weights would be the cause."""
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     size = facts.named_copy_bytes
     fixed = _unknown_parts(facts, estimate) is None and (facts.fixed_bytes or 0) > available
-    least = max(_lacking(facts, estimate), facts.idle_bytes or 0, 1)
+    least = max(lacking_bytes(facts, estimate), facts.idle_bytes or 0, 1)
     if size < least or likely - size > available or not (fixed or _fragmentation(facts, estimate)):
         return None
     return Cause(CauseKind.WEIGHTS, WeightCopy(facts.copy_name, facts.copy_line, size))
@@ -196,9 +215,9 @@ def _weight_copy(facts: Facts, estimate: Estimate | None) -> Cause | None:
 def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
     # Where graphs of many forwards are alive and no backward has come, more of them keep coming: one block would be
     # full soon.
-    if not _fits_in_one_block(facts, estimate) or waits_for_backward(facts):
+    if not fits_in_one_block(facts, estimate) or waits_for_backward(facts):
         return None
-    _, available, _ = _numbers(facts, estimate)
+    _, available, _ = numbers(facts, estimate)
     return Cause(
         CauseKind.FRAGMENTATION,
         FreeBlocks(facts.idle_bytes or 0, facts.used_bytes or 0, facts.asked_bytes or 0, available),
@@ -207,7 +226,7 @@ def _fragmentation(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _unknown_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
     if None in (facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes, facts.weights_bytes):
-        _, available, _ = _numbers(facts, estimate)
+        _, available, _ = numbers(facts, estimate)
         exceeds = (facts.used_bytes or 0) + (facts.asked_bytes or 0) > available
         return Cause(CauseKind.UNKNOWN, NotKnown(Missing.PARTS, available, exceeds))
     return None
@@ -215,14 +234,14 @@ def _unknown_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _fixed_parts(facts: Facts, estimate: Estimate | None) -> Cause | None:
     """Weights, gradients and state alone exceed the available memory."""
-    _, available, _ = _numbers(facts, estimate)
+    _, available, _ = numbers(facts, estimate)
     fixed = facts.fixed_bytes or 0
     if fixed <= available:
         return None
     # Where other models or copies are too much, they are the cause; a model that is wanted, if the update fits without it.
-    update = 0 if facts.copies_bytes else _update_bytes(facts)
+    update = 0 if facts.copies_bytes else update_bytes(facts)
     other_models = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= available
-    state = _weights(facts) <= available and facts.full_state_bytes > 0 and not other_models
+    state = weights_bytes(facts) <= available and facts.full_state_bytes > 0 and not other_models
     return _parts(CauseKind.OPTIMIZER if state else CauseKind.WEIGHTS, Limiting.FIXED, facts, estimate)
 
 
@@ -247,11 +266,11 @@ def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
     Within one, data without a graph need not be there. It is the cause where it is most of what has no owner, and more than weights
     or state, and where the step fits without it as far as that is known.
     """
-    _, available, likely = _numbers(facts, estimate)
-    outside_step = facts.phase in ("other", "data", None) and facts.thread is None
+    _, available, likely = numbers(facts, estimate)
+    outside_step = is_outside_step(facts)
     factor = SAME_ORDER if estimate is not None and estimate.is_crude else 1.0
     fits = facts.phase in ("forward", "backward") and likely - facts.data_bytes <= factor * available
-    alone = fits and (1 - AS_LARGE) * facts.data_bytes > max(_weights(facts), facts.full_state_bytes)
+    alone = fits and (1 - AS_LARGE) * facts.data_bytes > max(weights_bytes(facts), facts.full_state_bytes)
     unowned = (facts.working_bytes or 0) + (0 if outside_step else facts.asked_bytes or 0)
     least = max(facts.shortfall_bytes or 0, DATA_SHARE * unowned, 1)
     if (outside_step or alone) and facts.data_bytes >= least:
@@ -261,7 +280,7 @@ def _data_on_device(facts: Facts, estimate: Estimate | None) -> Cause | None:
 
 def _before_forward(facts: Facts, estimate: Estimate | None) -> Cause | None:
     """Before any forward pass there are no activations: what has no owner is what the program made."""
-    if facts.is_before_first_forward and (facts.working_bytes or 0) + (facts.asked_bytes or 0) > _weights(facts):
+    if facts.is_before_first_forward and (facts.working_bytes or 0) + (facts.asked_bytes or 0) > weights_bytes(facts):
         return _parts(CauseKind.DATA, Limiting.BEFORE, facts, estimate)
     return None
 
@@ -269,15 +288,15 @@ def _before_forward(facts: Facts, estimate: Estimate | None) -> Cause | None:
 def _outside_step(facts: Facts, estimate: Estimate | None) -> Cause | None:
     """Tensors that the program makes between two steps, or after the last: more than the steps or the model need."""
     in_step = max(0, (facts.peak_before_bytes or 0) - (facts.fixed_bytes or 0))
-    if facts.outside_step_bytes > max(in_step, facts.full_state_bytes, _weights(facts)):
+    if is_outside_step(facts) and facts.outside_step_bytes > max(in_step, facts.full_state_bytes, weights_bytes(facts)):
         return _parts(CauseKind.DATA, Limiting.OUTSIDE, facts, estimate)
     return None
 
 
 def _largest_part(facts: Facts, estimate: Estimate | None) -> Cause | None:
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     fixed, working = facts.fixed_bytes or 0, facts.working_bytes or 0
-    weights, state = _weights(facts), facts.full_state_bytes
+    weights, state = weights_bytes(facts), facts.full_state_bytes
     data = min(facts.data_bytes, working)
     in_step = facts.phase in ("forward", "backward", "eval") or working > 0
     activations = working - data + (facts.asked_bytes or 0 if in_step else 0)
@@ -310,6 +329,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _free_was_enough,
     _retained_leak,
     _growth_leak,
+    _superseded_state,
     _memory_limit,
     _other_processes,
     _used_elsewhere,
@@ -328,49 +348,8 @@ RULES: Final[tuple[Rule, ...]] = (
 """Rules from ``_retained_leak`` on may rely on the numbers that ``_too_few_numbers`` asks for."""
 
 
-# -- numbers that several rules need -----------------------------------------------------------------------------------------------
-
-
-def _likely(facts: Facts, estimate: Estimate | None) -> int | None:
-    return facts.low_bytes if estimate is None else estimate.likely_bytes
-
-
-def _numbers(facts: Facts, estimate: Estimate | None) -> tuple[int, int, int]:
-    """Shortfall, available and likely bytes."""
-    return facts.shortfall_bytes or 0, facts.available_bytes or 0, _likely(facts, estimate) or 0
-
-
-def _lacking(facts: Facts, estimate: Estimate | None) -> int:
-    """With less, this request would have been met, and hardly the rest of the step."""
-    return max(facts.shortfall_bytes or 0, outgrew_bytes(facts, estimate))
-
-
-def _fits_in_one_block(facts: Facts, estimate: Estimate | None) -> bool:
-    """Whether the free blocks would have been enough for the request and the step, had they been one block."""
-    _, available, likely = _numbers(facts, estimate)
-    least = max(_lacking(facts, estimate), FRAGMENTATION_MARGIN * available)  # so much is free in any training
-    return (facts.idle_bytes or 0) >= least and likely <= available and not facts.expandable
-
-
-def _wanted_more(facts: Facts, likely: int) -> int:
-    """Bytes that this step needs in addition to the first ones, without growth: because of a larger batch, say."""
-    if facts.peak_at_first_bytes is None or facts.growth_bytes is None:
-        return 0
-    return likely - facts.growth_bytes - facts.peak_at_first_bytes
-
-
-def _update_bytes(facts: Facts) -> int:
-    """Copies that ``foreach`` makes of all that it updates, where the optimizer failed."""
-    return (facts.trainable_bytes or 0) if facts.phase == "optimizer" and facts.update in ("foreach", None) else 0
-
-
-def _weights(facts: Facts) -> int:
-    """Weights with their gradients and the copies of these."""
-    return (facts.weights_bytes or 0) + facts.full_gradients_bytes + facts.bucket_bytes
-
-
 def _parts(kind: CauseKind, reason: Limiting, facts: Facts, estimate: Estimate | None) -> Cause:
-    _, available, likely = _numbers(facts, estimate)
+    _, available, likely = numbers(facts, estimate)
     data, working = min(facts.data_bytes, facts.working_bytes or 0), facts.working_bytes or 0
     outside = 0
     if reason is Limiting.OUTSIDE:

@@ -151,6 +151,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive forward passes of one model since the last backward."""
     no_graph_yet: bool = False
     """Autograd had recorded no operation on the thread that requested the memory."""
+    computes: bool | None = None
+    """Whether the call that requested the memory computes with tensors. False: it creates or copies one. None: not known."""
     evaluates: bool = False
     """The model was in evaluation mode, after a step of training, with gradients on."""
     thread: Text | None = None
@@ -164,9 +166,13 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     update: OpenWord | None = None
     """Update loop of the optimizer; None: not known."""
     optimizer_kind: Text | None = None
+    superseded_state_bytes: Whole | None = None
+    """State that earlier optimizers keep for weights of which a later one has state; 0 unless three have it. None: not counted."""
     state_bytes_per_parameter_byte: Annotated[float, msgspec.Meta(ge=0, le=MAX_STATE_RATIO)] | None = None
     """Expected bytes of the optimizer's state; None: not known."""
     allocated_before_forward_bytes: Whole | None = None
+    before_forward_in_last_step_bytes: Whole | None = None
+    """The same of the last complete step."""
     holders: Annotated[list[ModuleBytes], msgspec.Meta(max_length=MAX_HOLDERS)] = []
     layout: Layout | None = None
     pools: list[tuple[int, int]] = []

@@ -22,6 +22,7 @@ RECENT: Final = 0.05
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Yield a remedy for each cause that exists."""
     yield from _leak(context)
+    yield from _superseded_state(context)
     yield from _copies(context)
     yield from _replaced_model(context)
     yield from _copy_in_progress(context)
@@ -67,6 +68,21 @@ def _leak(context: RemedyContext) -> Iterator[Remedy]:
         cost="a line of code",
         rank=0 if context.kind is CauseKind.LEAK else 1,
     )
+
+
+def _superseded_state(context: RemedyContext) -> Iterator[Remedy]:
+    """Yield a remedy if earlier optimizers of the same weights still have their state."""
+    state = context.facts.superseded_state_bytes
+    if state:
+        yield Remedy(
+            what="drop the earlier optimizers of these weights: keep none in a list, nor through its scheduler",
+            saves_bytes=state,
+            enough=context.estimate.fits(context.available_bytes, less=state, without_growth=True),
+            source="measured",
+            source_words="state of all optimizers but one, for weights of which at least three have state",
+            cost="a line of code",
+            rank=0 if context.kind is CauseKind.LEAK else 1,
+        )
 
 
 def _without(context: RemedyContext, less: int) -> bool | None:
