@@ -79,6 +79,14 @@ def test_a_list_of_what_a_running_call_was_given_is_its_batch() -> None:
     assert holder is not None and holder.name == "batch", "not given to it"
 
 
+def test_a_tensor_that_a_running_call_was_given_as_a_whole_is_no_data() -> None:
+    """A dense adjacency matrix beside small features: each step needs all of it."""
+    near = torch.empty(128 * 1024, 1024, device="cuda")
+    assert Asks()(near) is None
+    holder = Asks()(near[:8])
+    assert holder is not None and holder.held_bytes == 512 * MIB, "it was given a part"
+
+
 def test_the_parts_of_one_batch_are_no_data() -> None:
     """They have as many rows as the batch, and nothing takes them out of their list again."""
     layer = torch.nn.Linear(6 * 1024, 8).cuda()

@@ -89,7 +89,7 @@ def _is_data(
             _may_be_saved(tensor) or (not waiting and tensor.shape[:1].numel() in rows) for tensor in tensors
         )
     is_batch = 2 * sum(tensor.nbytes for tensor in tensors if id(tensor) in given) > group.held_bytes
-    return (holder.container and not is_batch) or group.held_bytes > BATCHES * batch_bytes
+    return not is_batch and (holder.container or group.held_bytes > BATCHES * batch_bytes)
 
 
 def _living(group: HeldMemory) -> list[Any]:
