@@ -16,27 +16,21 @@ from every_death import WITH_NOTES  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 KNOWN_FAULTS = (
-    "one-hot labels of very many classes",
-    "twenty-four views of each picture instead of two",
     "a penalty on the slope of a critic, with more rows",
     "all gradients in one vector for their norm",
     "eight batches that wait on the card",
     "a recurrent cell whose window grows with the curriculum",
-    "an optimizer of each warm restart, kept in a list",
     "moments kept on the host, and brought to the card all at once",
     "experts padded to the busiest one, and a step that sends all tokens to it",
     "errors of all pixels and classes, sorted for the loss",
-    "a student that imitates every layer of its teacher, and more rows",
-    "the weights of an ensemble, stacked beside its members",
     "pictures of each step of denoising, kept for a film",
+    "a penalty on the critic's slope in each fourth step only",
+    "texts written by the model whose keys and values are kept",
+    "the mean over eight views of a picture, with all of their graphs",
 )
-"""Of the first two, the cause is said to be data: the request comes before the forward pass. Of the others, the
-cause is right, and no remedy is called enough, though one is: of the third half of the batch is. What follows the request of the
-fourth, and how much the rest of the fifth's first forward needs, is not known. Those from the sixth on are strangers': the cause of
-three of them is wrong, and of the other two no remedy is called enough.
-
-The last three are of an unseen half. What a teacher returned is said to be data, and two remedies are called enough that are not. A
-request after the last of several optimizers' steps counts as of that step. No remedy of the film is called enough.
+"""Of the moments the cause is said to be weights: nothing shows that the program updates its weights with them. Of the others the
+cause is right, and no remedy is called enough, though one is. What follows the failed request of the first and the second, and how
+much the rest of the third's first forward needs, is not known. Nothing shows how much of each view, or of each text, is kept.
 """
 
 
