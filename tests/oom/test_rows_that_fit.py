@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramscope.oom_diagnosis.demand import estimate_of
-from vramscope.oom_diagnosis.estimate import Basis
+from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.rows_that_fit import rows_that_fit
 
@@ -99,3 +99,34 @@ def test_micro_batches_begin_with_the_gradients_of_the_first_one() -> None:
     known = estimate_of(died)
     assert known is not None and known.basis is Basis.EARLIER_STEP
     assert known.high_with(0.5) == int((256 + 16 + (1444 + known.error_bytes / MIB + 128) / 2) * MIB * 1.05)
+
+
+def extrapolated(**changes: Any) -> Estimate:
+    """The forward of a student that is done, at four times as many rows. What its teacher returned is constant."""
+    known: dict[str, Any] = {
+        "asked_bytes": 32 * MIB, "used_bytes": 1470 * MIB, "parameters_bytes": 70 * MIB, "optimizer_bytes": 140 * MIB,
+        "trainable_bytes": 70 * MIB, "expected_state_bytes": 140 * MIB, "before_forward_bytes": 1230 * MIB,
+        "to_come_bytes": 150 * MIB, "batch_size": 8000, "input_shape": (8000, 3), "input_shape_before": (2000, 3),
+        "input_sizes": (((2000, 3), 190 * MIB),), "peak_before_bytes": 700 * MIB,
+    }  # fmt: skip
+    facts = replace(DIED, **(known | changes))
+    estimate = estimate_of(facts)
+    assert estimate is not None
+    return estimate
+
+
+def test_an_extrapolation_that_an_earlier_step_contradicts_is_not_used() -> None:
+    """The losses of many layers, behind the last one of the model, took most of the earlier step."""
+    scaled = extrapolated()
+    assert scaled.basis is Basis.SMALLER_INPUT
+    assert scaled.working_bytes == 4 * (190 - 70) * MIB
+    assert scaled.error_bytes >= 3 * 70 * MIB, "gradients may have been absent at the earlier peak"
+    small = extrapolated(input_sizes=(((2000, 3), 80 * MIB),))
+    assert (small.basis, small.working_bytes) == (Basis.GRAPH, (1470 - 1230 + 32 + 150) * MIB)
+
+
+def test_a_large_request_of_the_forward_may_come_twice_more_in_the_backward() -> None:
+    """As its gradient, and as that of what it was computed from."""
+    large = extrapolated(asked_bytes=900 * MIB, to_come_bytes=0, input_sizes=())
+    assert (large.basis, large.working_bytes) == (Basis.GRAPH, (1470 - 1230 + 900 + 900) * MIB)
+    assert large.error_bytes >= 900 * MIB

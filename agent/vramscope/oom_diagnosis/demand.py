@@ -18,8 +18,19 @@ from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple
 
+from vramscope.oom_diagnosis.earlier_steps import (
+    BYTES_A_NUMBER,
+    LARGER_INPUT_ERROR,
+    LEAST_SEGMENT,
+    at_most,
+    converts_input,
+    in_proportion,
+    scaled_by_length,
+    took_bytes,
+)
 from vramscope.oom_diagnosis.estimate import UPPER_BOUNDS, Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import has_larger_input
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 
 EXTRAPOLATION_ERROR: Final = 0.5
@@ -37,18 +48,6 @@ UNNAMED_RESULTS: Final = 2
 """Allowance for unnamed results of the current line, and their limit as a multiple of UNEXPLAINED."""
 MANY_FORWARDS: Final = 4
 """Forwards before one backward. Two or three are two views, or a critic's two batches, of one loss."""
-LARGER_INPUT_ERROR: Final = 0.25
-"""Error where a step with a smaller input is scaled: a part of it depends on the rows alone, or on neither."""
-LARGER: Final = 1.1
-"""An input counts as larger from this ratio on."""
-BYTES: Final = (1, 2, 4, 8)
-"""Bytes of a number, by dtype."""
-BYTES_A_NUMBER: Final = BYTES[-1]
-"""Most bytes a number of an input whose dtype is not known."""
-ROUNDED_TO: Final = 2 << 20
-"""The allocator rounds a request that it reserves a segment for up to a multiple of it."""
-LEAST_SEGMENT: Final = 20 << 20
-"""Size of a segment for a tensor of 1 MiB."""
 KEPT_MODELS: Final = 2
 """Number of kept models of one size, or states of optimizers, from which on more are expected: folds, members of an ensemble."""
 SAME_ORDER: Final = 2.0
@@ -67,17 +66,6 @@ def has_piled_up_state(facts: Facts) -> bool:
     return facts.superseded_state_bytes > 0 or facts.other_state_bytes >= KEPT_MODELS * max(
         1, facts.expected_state_bytes or 0
     )
-
-
-def has_larger_input(facts: Facts) -> bool:
-    """Whether the input is known to be larger than the last complete step's."""
-    ratio = facts.input_ratio
-    return ratio is not None and ratio >= LARGER and facts.phase in ("forward", "backward")
-
-
-def is_longer_input(facts: Facts) -> bool:
-    """Whether the input is larger with as many rows as before."""
-    return has_larger_input(facts) and facts.input_shape[:1] == facts.input_shape_before[:1]
 
 
 def forward_rest_bytes(facts: Facts) -> int | None:
@@ -185,7 +173,7 @@ class _State(NamedTuple):
         constant = facts.constant_bytes
         # The request of a model that is being moved is one of the waiting bytes.
         scaling = working - constant + (0 if facts.waiting_bytes else asked)
-        return cls(fixed, constant, scaling, _took_bytes(facts, fixed), low, asked, used - working)
+        return cls(fixed, constant, scaling, took_bytes(facts, fixed), low, asked, used - working)
 
     def unknown(self, basis: Basis, likely: int | None = None) -> Estimate:
         """An estimate without an upper bound."""
@@ -205,7 +193,7 @@ def _estimate(facts: Facts, state: _State) -> Estimate:
         return state.unknown(Basis.OTHER_THREAD)
     if waits_for_backward(facts):
         return state.unknown(Basis.FORWARDS_WITHOUT_BACKWARD)
-    scaled = _scaled_by_length(facts, state.before)
+    scaled = scaled_by_length(facts, state.before)
     if scaled is not None and scaled >= state.scaling:
         whole = int(scaled)
         return replace(state.known(whole, 0, whole, Basis.SMALLER_INPUT), error_bytes=int(scaled * LARGER_INPUT_ERROR))
@@ -228,7 +216,7 @@ def _in_forward(facts: Facts, state: _State) -> Estimate:
     ratio = (facts.input_ratio or 1.0) if has_larger_input(facts) else 1.0
     if not _has_begun(facts):
         extrapolated = max(state.scaling, state.before * ratio)
-    full, (most, why) = extrapolated, _at_most(facts)
+    full, (most, why) = extrapolated, at_most(facts)
     if why is not None and state.scaling <= most and (error is None or most < extrapolated * (1 + error)):
         full, basis = min(extrapolated, most), why
         error = max(most / full - 1, REPEAT_ERROR) if full else REPEAT_ERROR
@@ -300,12 +288,6 @@ def _or_the_step_before(state: _State, full: float, error: float, likely: float,
     return state.known(full, error, likely, basis)
 
 
-def _took_bytes(facts: Facts, fixed_bytes: int) -> int:
-    """Bytes that the last complete step allocated. Of the constant bytes, only those at its end were a part of its peak."""
-    constant = min(facts.constant_bytes, max(0, (facts.end_before_bytes or 0) - fixed_bytes))
-    return max(0, (facts.peak_before_bytes or 0) - fixed_bytes - constant)
-
-
 def _batch_bytes(facts: Facts, state: _State) -> int:
     """Bytes that came between the last step and this forward, at most the input's: constant here, and of the last step a part."""
     came = state.constant - max(0, (facts.end_before_bytes or 0) - state.fixed)
@@ -318,34 +300,6 @@ def _may_be_the_batch(facts: Facts) -> bool:
     return (facts.asked_bytes or 0) <= most
 
 
-def _scaled_by_length(facts: Facts, before_bytes: int) -> float | None:
-    """Bytes of the last complete step, scaled to as many rows of a greater length; None where that does not apply."""
-    if _by_sizes(facts) is not None:
-        return None  # that finding says more
-    if not is_longer_input(facts) or not facts.scales_with_length or not before_bytes:
-        return None
-    return before_bytes * (facts.input_ratio or 0.0)
-
-
-def _at_most(facts: Facts) -> tuple[float, Basis | None]:
-    """Upper bound of what a step allocates, by what earlier steps allocated for their inputs; (0, None) where they say nothing."""
-    curve = _by_sizes(facts)
-    if curve is not None:
-        return curve, Basis.OTHER_SIZES
-    ratio = facts.input_ratio
-    grows = bool(facts.growth_bytes or facts.leaked_bytes) and not facts.evaluates
-    if ratio is None or not facts.peak_before_bytes or grows:
-        return 0.0, None
-    took = _took_bytes(facts, facts.fixed_bytes or 0)
-    if ratio <= 1 or not has_larger_input(facts):
-        return took * max(1.0, ratio), Basis.EARLIER_STEP
-    if facts.has_only_more_rows and not asks_for(
-        facts, (facts.batch_size or 0) ** 2
-    ):  # pairs of rows are not in proportion
-        return took * ratio * (1 + LARGER_INPUT_ERROR), Basis.MORE_ROWS
-    return took * ratio**2, Basis.SQUARE_OF_INPUT
-
-
 def _has_begun(facts: Facts) -> bool:
     """Whether a module has ended, so that the rest of the forward can be extrapolated."""
     return bool(facts.progress) or facts.to_come_bytes is not None
@@ -356,26 +310,8 @@ def _is_bounded(facts: Facts, state: _State) -> bool:
 
     Any other request of the outermost module may go with the square of the rows.
     """
-    most, why = _at_most(facts)
-    return state.scaling <= most and (why is Basis.OTHER_SIZES or (why is Basis.MORE_ROWS and _converts_input(facts)))
-
-
-def _converts_input(facts: Facts) -> bool:
-    """Whether the request has a number for each of the input's: ``frames.float() / 255``. As many rows as columns prove nothing."""
-    numbers = prod(facts.input_shape)
-    return numbers % (facts.batch_size or 1) ** 2 != 0 and asks_for(facts, numbers)
-
-
-def asks_for(facts: Facts, numbers: int) -> bool:
-    """Whether the request is a tensor with this number of elements. Small ones prove nothing, as they are rounded up."""
-    sizes = (numbers * wide for wide in BYTES if numbers * wide >= LEAST_SEGMENT)
-    return any(0 <= (facts.asked_bytes or 0) - size < ROUNDED_TO for size in sizes)
-
-
-def _by_sizes(facts: Facts) -> float | None:
-    """The same from steps whose inputs had other sizes; None where they say nothing."""
-    gradients = facts.full_gradients_bytes
-    return curve_bytes(facts.input_shape, [(shape, risen - gradients) for shape, risen in facts.input_sizes])
+    most, why = at_most(facts)
+    return state.scaling <= most and (why is Basis.OTHER_SIZES or (why is Basis.MORE_ROWS and converts_input(facts)))
 
 
 def _explicable_bytes(facts: Facts) -> float:
@@ -397,4 +333,8 @@ def _extrapolated(facts: Facts, scaling: int) -> tuple[float, float | None, Basi
     if rest is None:
         return scaling / (facts.progress or 1.0), None, Basis.PROGRESS
     full = max(1, scaling + rest)
-    return full, EXTRAPOLATION_ERROR * rest / full + AFTER_FORWARD_ERROR, Basis.GRAPH
+    error = max(EXTRAPOLATION_ERROR * rest, BEGINNING_GRADIENTS * (facts.asked_bytes or 0) - rest)
+    proportional, most = in_proportion(facts)
+    if most > full + error + AFTER_FORWARD_ERROR * full:  # more may come than this model's rest and its loss
+        return max(full, proportional), LARGER_INPUT_ERROR, Basis.SMALLER_INPUT
+    return full, error / full + AFTER_FORWARD_ERROR, Basis.GRAPH

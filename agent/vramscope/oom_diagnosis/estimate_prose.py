@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope.oom_diagnosis.demand import forward_rest_bytes, has_larger_input
+from vramscope.oom_diagnosis.demand import forward_rest_bytes
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import has_larger_input
 from vramscope.protocol.number_format import amount
 
 _BASIS: Final = {

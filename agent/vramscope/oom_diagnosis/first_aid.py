@@ -18,8 +18,8 @@ from vramscope.oom_diagnosis.cause import (
     SupersededState,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import is_longer_input
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import is_longer_input
 
 SMALLER_WEIGHTS: Final = "Use smaller weights (bf16), a smaller model, or FSDP."
 FIRST_AID: Final = {

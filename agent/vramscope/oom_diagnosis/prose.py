@@ -27,9 +27,10 @@ from vramscope.oom_diagnosis.cause import (
     UsedElsewhere,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import has_larger_input, has_piled_up_state, waits_for_backward
+from vramscope.oom_diagnosis.demand import has_piled_up_state, waits_for_backward
 from vramscope.oom_diagnosis.estimate_prose import input_words
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import has_larger_input
 from vramscope.protocol.number_format import amount, decimals
 from vramscope.protocol.series import phase_place
 

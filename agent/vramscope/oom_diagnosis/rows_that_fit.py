@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramscope.oom_diagnosis.demand import asks_for, has_larger_input
+from vramscope.oom_diagnosis.earlier_steps import asks_for
 from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import has_larger_input
 
 UNKNOWN_NEED = (Basis.STATE_UNKNOWN, Basis.OTHER_THREAD, Basis.FORWARDS_WITHOUT_BACKWARD)
 

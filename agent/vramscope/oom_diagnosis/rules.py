@@ -35,9 +35,10 @@ from vramscope.oom_diagnosis.cause import (
     UsedElsewhere,
     WeightCopy,
 )
-from vramscope.oom_diagnosis.demand import SAME_ORDER, has_larger_input, waits_for_backward
+from vramscope.oom_diagnosis.demand import SAME_ORDER, waits_for_backward
 from vramscope.oom_diagnosis.estimate import Estimate
 from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.input_growth import has_larger_input
 from vramscope.oom_diagnosis.message_kinds import ON_HOST, OTHER_SOFTWARE, OUTSIDE_PYTORCH
 from vramscope.oom_diagnosis.rule_numbers import (
     fits_in_one_block,

@@ -95,9 +95,13 @@ def _as_many_rows_as_before(context: RemedyContext) -> Remedy | None:
 
 
 def _first_guess(context: RemedyContext) -> int:
-    """Return a number of micro-batches to try first if the memory for the rest of the forward pass is unknown."""
+    """Return a number of micro-batches to try first if the memory for the rest of the forward pass is unknown.
+
+    So many that what was allocated and requested would have fitted.
+    """
     estimate, rows = context.estimate, context.facts.batch_size
-    working = estimate.working_bytes or 0
+    least = max(0, estimate.low_bytes - estimate.fixed_bytes - estimate.constant_bytes)
+    working = least if estimate.working_bytes is None else estimate.working_bytes
     left = context.available_bytes / (1 + FRAGMENTATION_MARGIN) - estimate.fixed_bytes - estimate.constant_bytes
     few = [parts for parts in PARTS if rows is None or parts <= rows] or [PARTS[0]]
     return next((parts for parts in few if working / parts <= left), few[-1] if working else few[0])
