@@ -95,9 +95,9 @@ def _why(cause: Cause, facts: Facts) -> str:
             )
         case RefusedByFraction():
             return "The memory fraction of this process does not allow the request."
-        case SupersededState(state_bytes=size):
+        case SupersededState(state_bytes=kept):
             return (
-                f"Memory leak: earlier optimizers keep {amount(size)} of state for weights that a later one updates. Without "
+                f"Memory leak: earlier optimizers keep {amount(kept)} of state for weights that a later one updates. Without "
                 "it, the step fits."
             )
         case WeightCopy() as copy:

@@ -18,17 +18,17 @@ class OtherArguments(NamedTuple):
 
     numbers: float = 0.0
     """Numbers in the other tensors, for each number of the first one."""
-    count: int = 0
+    largest_int: int = 0
     """Largest whole number that is no dimension of a tensor: layers to run, or places of an expert. True counts as 1."""
 
     def at_least(self, other: OtherArguments) -> OtherArguments:
         """The larger of each."""
-        return OtherArguments(max(self.numbers, other.numbers), max(self.count, other.count))
+        return OtherArguments(max(self.numbers, other.numbers), max(self.largest_int, other.largest_int))
 
     def is_covered_by(self, before: OtherArguments) -> bool:
         """Whether they are no larger beside the first argument than those of an earlier call: the rows of a batch of captions,
         say, and not their length, have become more."""
-        return self.numbers <= AS_MUCH * before.numbers and self.count <= AS_MUCH * before.count
+        return self.numbers <= AS_MUCH * before.numbers and self.largest_int <= AS_MUCH * before.largest_int
 
 
 NONE: Final = OtherArguments()
