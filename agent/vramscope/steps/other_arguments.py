@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 AS_MUCH: Final = 1.1
 """Ratio up to which other arguments count as equally large beside the first one."""
-DEPTH: Final = 3
-"""Levels of lists, tuples and dicts that are opened."""
+MOST_OPENED: Final = 32
+"""Lists, tuples and dicts that are read, those within others included."""
 MOST_INSIDE: Final = 64
 """Elements of one of them that are read."""
 
@@ -41,27 +41,20 @@ def sizes_beside(
 
     tensor   the class of tensors; subclasses do not count
     """
-    numbers, counts, dimensions = 0, list[int](), set[int]()
-    kinds = int, bool, tensor
-    for one in (*_inside(args, kinds, DEPTH), *_inside(kwargs, kinds, DEPTH)):
-        if type(one) is tensor:
-            numbers += one.numel()
-            dimensions.update(one.shape)
-        else:
-            counts.append(int(one))
-    count = max((one for one in counts if one not in dimensions), default=0)
-    return OtherArguments(numbers / max(1, first.numel()) - 1, max(0, count))
-
-
-def _inside(value: Any, kinds: tuple[Any, ...], depth: int) -> Iterator[Any]:
-    """Yield values of these kinds. Only Python's own containers are opened."""
-    kind = type(value)
-    if kind is dict:
-        value = list(value.values())
-    elif kind is not tuple and kind is not list:
-        if kind in kinds:
-            yield value
-        return
-    if depth:
-        for one in value[:MOST_INSIDE]:
-            yield from _inside(one, kinds, depth - 1)
+    waiting: list[Any] = [*args, *kwargs.values()]
+    tensors, numbers, opened = [], list[int](), 0
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        if kind is tensor:
+            tensors.append(one)
+        elif kind is int or kind is bool:
+            numbers.append(int(one))
+        elif (kind is dict or kind is tuple or kind is list) and opened < MOST_OPENED:
+            opened += 1
+            waiting += list(one.values() if kind is dict else one)[:MOST_INSIDE]
+    beside = sum([one.numel() for one in tensors]) / max(1, first.numel()) - 1
+    if max(numbers, default=0) <= 1:  # flags alone
+        return OtherArguments(beside, max(0, *numbers) if numbers else 0)
+    dimensions = {size for one in tensors for size in one.shape}
+    return OtherArguments(beside, max([0, *(one for one in numbers if one not in dimensions)]))

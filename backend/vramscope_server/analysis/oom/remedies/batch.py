@@ -97,7 +97,7 @@ def _as_many_rows_as_before(context: RemedyContext) -> Remedy | None:
 def _first_guess(context: RemedyContext) -> int:
     """Return a number of micro-batches to try first if the memory for the rest of the forward pass is unknown.
 
-    So many that what was allocated and requested would have fitted.
+    With it, what was allocated and requested would have fitted.
     """
     estimate, rows = context.estimate, context.facts.batch_size
     least = max(0, estimate.low_bytes - estimate.fixed_bytes - estimate.constant_bytes)
