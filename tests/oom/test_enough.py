@@ -198,6 +198,25 @@ def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | Non
 
 
 @pytest.mark.parametrize(
+    ("phase", "high", "enough"),
+    [("backward", None, None), ("backward", 1600, None), ("backward", 1560, True), ("data", None, True)],
+)
+def test_a_replay_up_to_the_error_does_not_show_the_rest_of_the_step(
+    phase: str, high: int | None, enough: bool | None
+) -> None:
+    """1,522 MiB are available. Of the rest of the step the bound is known, or nothing."""
+    estimate = SimpleNamespace(
+        fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None if high is None else high * MIB
+    )
+    replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
+    record = SimpleNamespace(torch="2.13.0", hip=None)
+    facts = replace(BACKWARD, phase=phase)
+    context = RemedyContext(facts, record, estimate, CauseKind.FRAGMENTATION, lambda confs: [replayed], [])  # type: ignore[arg-type]
+    [remedy] = defragment.remedies_for(context)
+    assert remedy.enough is enough
+
+
+@pytest.mark.parametrize(
     ("saves", "enough", "card", "need", "words"),
     [
         (3 * GIB, True, None, 33 * GIB, "3.00 GiB"),

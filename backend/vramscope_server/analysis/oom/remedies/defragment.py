@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_diagnosis.cause import CauseKind
+from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
@@ -27,7 +28,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     replayed = context.replay(CONFS)
     for result in replayed or ():
         cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else (calls, 2)
-        sure = not grows and (estimate.fits(available) or (result.exact and estimate.low_bytes <= available))
+        sure = not grows and (estimate.fits(available) or (result.exact and _step_fits(context)))
         yield Remedy(
             what=f"{variable}={result.conf}",
             saves_bytes=result.saves_bytes,
@@ -54,3 +55,14 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             conf=EXPANDABLE,
             technique="allocator",
         )
+
+
+def _step_fits(context: RemedyContext) -> bool:
+    """Return whether a replay up to the error proves enough: no margin for fragmentation is needed then.
+
+    Within a step, the rest of it must be known, too: it is not in the replay.
+    """
+    if context.facts.phase not in ("forward", "backward"):
+        return context.estimate.low_bytes <= context.available_bytes
+    high = context.estimate.high_bytes
+    return high is not None and high / (1 + FRAGMENTATION_MARGIN) <= context.available_bytes
