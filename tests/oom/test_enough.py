@@ -199,7 +199,13 @@ def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | Non
 
 @pytest.mark.parametrize(
     ("phase", "high", "enough"),
-    [("backward", None, None), ("backward", 1600, None), ("backward", 1560, True), ("data", None, True)],
+    [
+        ("backward", None, None),
+        ("backward", 1600, None),
+        ("backward", 1560, True),
+        ("optimizer", None, None),
+        ("data", None, True),
+    ],
 )
 def test_a_replay_up_to_the_error_does_not_show_the_rest_of_the_step(
     phase: str, high: int | None, enough: bool | None

@@ -62,7 +62,7 @@ def _step_fits(context: RemedyContext) -> bool:
 
     Within a step, the rest of it must be known, too: it is not in the replay.
     """
-    if context.facts.phase not in ("forward", "backward"):
+    if context.facts.phase in ("data", "other", None):
         return context.estimate.low_bytes <= context.available_bytes
     high = context.estimate.high_bytes
     return high is not None and high / (1 + FRAGMENTATION_MARGIN) <= context.available_bytes
