@@ -31,7 +31,8 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
         sure = not grows and (estimate.fits(available) or (result.exact and _step_fits(context)))
         yield Remedy(
             what=f"{variable}={result.conf}",
-            saves_bytes=result.saves_bytes,
+            # A setting that survives is worth a line even if it saves nothing and the rest of the step is not known.
+            saves_bytes=result.saves_bytes or (None if result.survives and not sure and not grows else 0),
             enough=False if not result.survives else True if sure else None,
             source="replayed",
             source_words="replay of the recording up to the error; what would have followed is not in it",
