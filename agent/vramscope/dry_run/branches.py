@@ -11,12 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from vramscope.process.frames import is_torch
 
-HAS_COLUMNS: Final = sys.version_info >= (3, 11)
-"""True if Python reports the columns of a frame's instruction."""
 
 Span = tuple[int, int, int, int]
 """First line, first column, last line and last column of a part of a file."""
@@ -77,7 +75,7 @@ def _own_question(frame: FrameType) -> Question:
     """Return the expression that a frame evaluates now. Without columns, it is the last operand of the line."""
     file = frame.f_code.co_filename
     operands = _operands(file)
-    if HAS_COLUMNS and (span := _span(frame.f_code, frame.f_lasti)) is not None:
+    if (span := _span(frame.f_code, frame.f_lasti)) is not None:
         in_order = _in_order(frame, span, operands) if sys.version_info < (3, 12) else None
         within = [in_order] if in_order is not None else [one for one in operands if contains(one.span, span)]
     else:
@@ -105,7 +103,7 @@ def _in_order(frame: FrameType, span: Span, operands: Sequence[_Operand]) -> _Op
 
 def span_now(frame: FrameType) -> Span | None:
     """Return the expression that a frame evaluates now. None before Python 3.11, which does not report it."""
-    return _span(frame.f_code, frame.f_lasti) if HAS_COLUMNS else None
+    return _span(frame.f_code, frame.f_lasti)
 
 
 def contains(outer: Span, inner: Span) -> bool:
@@ -114,6 +112,8 @@ def contains(outer: Span, inner: Span) -> bool:
 
 
 def _span(code: CodeType, offset: int) -> Span | None:
+    if sys.version_info < (3, 11):  # has no columns
+        return None
     line, last_line, column, last_column = next(itertools.islice(code.co_positions(), offset // 2, None), (None,) * 4)
     if line is None or last_line is None or column is None or last_column is None:
         return None

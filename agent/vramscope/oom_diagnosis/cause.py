@@ -4,10 +4,10 @@ describes it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 
 
-class CauseKind(StrEnum):
+class CauseKind(str, Enum):  # StrEnum needs Python 3.11
     """Kinds of causes, as the API and ``vramscope oom --json`` have them. UNKNOWN is null there."""
 
     WEIGHTS = "weights"
@@ -20,6 +20,8 @@ class CauseKind(StrEnum):
     LIMIT = "limit"
     OUTSIDE_PYTORCH = "outside_pytorch"
     UNKNOWN = ""
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

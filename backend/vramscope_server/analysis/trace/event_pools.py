@@ -33,6 +33,6 @@ def pools_at(pool: npt.NDArray[Any], action: Any, address: Any, segments: Segmen
         of_kind = action[event] == kind
         np.maximum.at(since, home[of_kind], event[of_kind] + later)
     own = event >= since[home]
-    filled = pool.copy()
+    filled: npt.NDArray[Any] = pool.copy()
     filled[event[own]] = segments.pool[private][home[own]]
     return filled
