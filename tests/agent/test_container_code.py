@@ -245,3 +245,24 @@ def test_a_container_of_each_call_ends_with_it(name: str, caller: Callable[..., 
     found = drains.begun_by_call(epoch.__code__, name, code, lines[0])
     assert (found is not None) is ends
     assert found is None or (found.whole and found.number == epoch.__code__.co_firstlineno + 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "cuts", "puts_into"),
+    [
+        ("old[0] = new", False, {"old"}),
+        ("old[size] = new", False, {"old"}),
+        ("old[(0, 1)] = new", False, {"old"}),
+        ("new = old[2:5]", True, set()),
+        ("new = old[1:, :8]", True, set()),
+        ("new = old[2:size]", True, set()),
+        ("old[2:5] = new", None, set()),  # cuts: a version of Python may have an instruction of its own for it
+        ("old[..., 1:] = new", None, set()),
+    ],
+)
+def test_slices_and_elements_are_told_apart_whether_constant_or_not(
+    line: str, cuts: bool | None, puts_into: set[str]
+) -> None:
+    (found,) = [one for one in lines_of(code_of(line)) if one.loads]
+    assert found.puts_into == puts_into
+    assert cuts is None or found.cuts is cuts

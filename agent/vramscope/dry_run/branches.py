@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from vramscope.process.frames import is_torch
 
-
 Span = tuple[int, int, int, int]
 """First line, first column, last line and last column of a part of a file."""
 

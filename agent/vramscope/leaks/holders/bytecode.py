@@ -188,6 +188,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         operation, argument = instruction.opname, instruction.argval
         if operation == "LOAD_CONST" and isinstance(argument, str):
             draft.texts.add(argument)
+        if operation == "LOAD_CONST" and (slices := _slices_in(argument)):  # of constants alone, from Python 3.14 on
+            draft.cuts = draft.computes = True
+            draft.sizes |= any(one.step is not None or not _leaves_out_first([one.start, one.stop]) for one in slices)
         draft.chooses |= _has_condition(argument) or (bool(draft.own) and operation.startswith("POP_JUMP"))
         if operation == "GET_ITER":
             draft.walked |= path
@@ -221,7 +224,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
                 draft.empties.add(argument)
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
             draft.adds = draft.overwrites = True
-            draft.puts_into.update(stack[-2:-1] if operation == "STORE_SUBSCR" else ())
+            in_place = operation == "STORE_SLICE" or any(map(_slices_in, constants))
+            draft.puts_into.update(() if in_place else stack[-2:-1])
         elif operation == "DELETE_SUBSCR":
             draft.removes = True
         elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
@@ -243,7 +247,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
         elif operation in _TAKERS and (instruction.arg or 0) > 1:  # 1 is a list display such as ``[*these, that]``
             takers.append((instruction.offset, (instruction.arg or 0) - 1))
-        constants = [*constants, argument] if operation in ("LOAD_CONST", "LOAD_SMALL_INT") else []
+        constants = [*constants, argument] if operation in _CONSTANTS else []
         just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
         if just_loaded is not None:
             path = {just_loaded}
@@ -298,6 +302,11 @@ def _selected_from(draft: _Draft) -> frozenset[str]:
     return frozenset(draft.walked if draft.chooses else ()) | (named if named & SELECTORS else frozenset())
 
 
+def _slices_in(constant: object) -> list[slice]:
+    """Slices that a constant is, or has."""
+    return [one for one in (constant if type(constant) is tuple else (constant,)) if type(one) is slice]
+
+
 def _leaves_out_first(constants: list[object]) -> bool:
     """Whether a slice with these constants leaves out a fixed number of first elements: what is left may be of any length."""
     start, stop = constants[-2:] if len(constants) > 1 else (None, None)
@@ -315,6 +324,7 @@ def _has_condition(constant: object) -> bool:
 
 _ELSE: Final = ""
 _NOTHING_YET: Final = "[]"
+_CONSTANTS: Final = ("LOAD_CONST", "LOAD_SMALL_INT")
 _EMPTY: Final = ("BUILD_LIST", "BUILD_MAP", "BUILD_SET")
 _TAKEN: Final = {"STORE_ATTR": 2, "STORE_SUBSCR": 3}
 """Number of values that the instruction takes off the stack."""
@@ -326,7 +336,7 @@ def _follow(stack: list[str], operation: str, number: int, argument: object) -> 
     """What an instruction that names no variable makes of the known part of the stack, of which little is left after most."""
     if operation in _EMPTY and not number:
         stack.append(_NOTHING_YET)
-    elif operation == "LOAD_CONST":
+    elif operation in _CONSTANTS:
         stack.append(_ELSE)
     elif operation == "LOAD_ATTR" and stack:
         stack[-1] = f".{argument}"

@@ -10,6 +10,8 @@ import gc
 import sys
 from typing import Any
 
+from vramscope.process.reference_counts import OF_VARIABLE
+
 
 def parents(closure: dict[int, Any]) -> dict[int, list[int]]:
     parents: dict[int, list[int]] = {key: [] for key in closure}
@@ -41,7 +43,7 @@ def held_from_outside(
     for key in closure:
         thing = closure[key]
         # ours: the variable and the call; the closure, and for the tensors the lists that they are in
-        references = sys.getrefcount(thing) - 2 - (lists if key in tensors else 1) - len(parents[key])
+        references = sys.getrefcount(thing) - OF_VARIABLE - (lists if key in tensors else 1) - len(parents[key])
         if issubclass(type(thing), torch.Tensor) and thing._use_count() > 1:
             references -= 1  # the C++ side has one while it is shared
         if references > 0:

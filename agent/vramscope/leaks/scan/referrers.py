@@ -23,6 +23,7 @@ from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, length
 from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import frames, live_objects, type_info
+from vramscope.process.reference_counts import OF_VARIABLE
 
 MOST_TENSORS: Final = 48
 """Tensors that are traced; others of the same sizes count as alike."""
@@ -30,8 +31,8 @@ MOST_TARGETS: Final = 12
 """Tensors that are traced through all objects of the process: each one makes the pass longer."""
 MOST_OBJECTS: Final = 4_000
 MOST_YOUNG: Final = 100_000
-OF_CALL: Final = 3
-"""References to a tuple from our list, our variable and the call alone: from Python 3.13 on ``get_referrers`` finds its own
+OF_CALL: Final = OF_VARIABLE + 1
+"""References to a tuple from our variable and our list alone: from Python 3.13 on ``get_referrers`` finds its own
 arguments, which would lead from one such call to the next."""
 LISTS: Final = 4
 """References to a traced tensor that are ours while its old ancestors are searched: three lists and the closure."""

@@ -18,6 +18,7 @@ from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.process import live_objects, name_roots, own_tensors, type_info
 from vramscope.process.live_objects import with_subclasses
+from vramscope.process.reference_counts import OF_ARGUMENT
 
 MOST_TENSORS: Final = 20_000
 """Tensors that are read one by one, newest first, at about 3 µs each."""
@@ -352,14 +353,15 @@ def with_python_owner(
 def held_by_python(tensor: Any, extra: int) -> bool:
     """True where a Python object refers to the tensor, not only C++ (a graph that saved it).
 
-    extra   references of the caller besides its argument
+    tensor  in a variable of the caller
+    extra   references of the caller, that variable included
     """
     if native_owners_count():
         native = 1 if tensor._use_count() > 1 else 0
     else:
         native = 0
         _given_back_to_python(tensor)
-    return sys.getrefcount(tensor) - _OF_CALL - extra - native > 0
+    return sys.getrefcount(tensor) - OF_ARGUMENT - extra - native > 0
 
 
 @functools.cache
@@ -382,11 +384,3 @@ def _given_back_to_python(tensor: Any) -> None:
     import torch
 
     torch._C._functorch.unwrap_if_dead(tensor)
-
-
-def _references(thing: Any) -> int:
-    return sys.getrefcount(thing)
-
-
-_OF_CALL: Final = _references(object())
-"""References to its argument that a call has: its own, getrefcount's, and up to Python 3.10 its caller's."""
