@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -46,10 +47,12 @@ class HalfMade:
 
 
 def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
-    """Why none may exist: should CPython mend this, the room is needed no more."""
+    """Why none may exist while Python before 3.14 is supported. Python 3.14 makes such a tuple at the end."""
     other = HalfMade()
     every = gc.get_objects()
-    assert isinstance(other.end(), SystemError) and every
+    fault = other.end()
+    assert fault is None if sys.version_info >= (3, 14) else isinstance(fault, SystemError)
+    assert every
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,9 @@ def test_data_loader_workers_are_silent_and_unharmed(collector, spool) -> None:
             def __getitem__(self, i): return torch.zeros(64)
         agent.attach(model)
         for epoch in range(2):
-            for batch in torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2):
+            for batch in torch.utils.data.DataLoader(
+                Data(), batch_size=4, num_workers=2, multiprocessing_context="fork"
+            ):
                 model(batch.to(device)).sum().backward(); optimizer.step()
         """,
         collector,

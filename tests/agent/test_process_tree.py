@@ -220,7 +220,7 @@ import time
 from torch.utils.data import DataLoader, TensorDataset
 session = agent.attach(model)
 train(2)
-loader = DataLoader(TensorDataset(torch.ones(4096, 1024)), batch_size=1024, num_workers=2)
+loader = DataLoader(TensorDataset(torch.ones(4096, 1024)), batch_size=1024, num_workers=2, multiprocessing_context="fork")
 batches = iter(loader)
 next(batches)
 time.sleep(5)
