@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import ray.train.torch
 import torch
-from ray.train import RunConfig, ScalingConfig, report
+from ray.train import Checkpoint, RunConfig, ScalingConfig, report
 from ray.train.torch import TorchTrainer
 
 from vramscope.integrations import VramscopeTrainLoop
@@ -22,7 +24,9 @@ def train(config: dict[str, Any]) -> None:
         model(torch.randn(8, 64)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    report({"accuracy": 0.5, "note": "text"})
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(model.state_dict(), Path(folder) / "model.pt")
+        report({"accuracy": 0.5, "note": "text"}, checkpoint=Checkpoint.from_directory(folder))
     if config["fails"]:
         raise ValueError("the last line")
 

@@ -150,4 +150,8 @@ def test_with_the_real_ray(collector: Collector, tmp_path: Path, tmp_path_factor
     assert (arrived.attached.name, arrived.attached.project) == ("two workers", "rays")
     assert arrived.attached.config["rate"] == 0.1
     assert "accuracy" in numbers(collector)
+    assert [(event.kind, event.step) for event in arrived.of(messages.Event) if "checkpoint" in event.kind] == [
+        ("checkpoint", 6),
+        ("checkpoint", 6),
+    ], "one of each rank"
     assert arrived.ended is not None and arrived.ended.state == ("finished" if ends == "finishes" else "failed")
