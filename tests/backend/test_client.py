@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import numpy as np
 import plotly.graph_objects
 import pytest
@@ -15,7 +16,10 @@ from wire_maker import Agent, leak, scan
 
 import vramscope
 from vramscope.client import run as run_module
+from vramscope.client.connection import Connection
 from vramscope.client.errors import ServerError
+from vramscope.client.table import read_table
+from vramscope_server.api.steps import DAMAGED
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,17 @@ assert frame["peak_bytes"].tolist()[0] == 5 and frame["peak_bytes"].isna().tolis
 frame = series.to_polars()
 assert frame["step"].to_list() == [1, 2], frame
 assert frame["peak_bytes"].to_list()[0] == 5 and frame["peak_bytes"].is_nan().to_list() == [False, True], frame
+
+from vramscope.client.table import Table
+
+large = (1 << 53) + 1
+rows = [{"a_bytes": large, "b": None, "c": ["x"]}, {"a_bytes": None, "b": 0.5, "c": []}]
+frame = Table("t", ["a_bytes", "b", "c"], rows).to_pandas()
+assert frame["a_bytes"][0] == large and frame["a_bytes"].isna().tolist() == [False, True], frame
+assert frame["c"].tolist() == [["x"], []] and frame["b"][1] == 0.5, frame
+assert list(Table("t", ["a_bytes", "b"], []).to_pandas().columns) == ["a_bytes", "b"]
+frame = Table("t", ["a_bytes", "b", "c"], rows).to_polars()
+assert frame["a_bytes"].to_list() == [large, None] and frame["c"].to_list() == [["x"], []], frame
 """
 
 
@@ -150,6 +165,46 @@ def test_leaks_and_the_next_change(server: RunningServer) -> None:
         assert report.leaks[0].line == 90
         assert run.next_change().title == "fix the leak of history"
         assert run.out_of_memory_errors() == []
+
+
+def test_a_table_has_every_row_and_column(server: RunningServer, long_run: Agent) -> None:
+    with vramscope.Client(server.url) as client:
+        run = client.run(long_run.run)
+        table = run.table("phases", rank=0, first=2, last=4)
+        assert [row["step"] for row in table if row["phase"] == "forward"] == [2, 3, 4]
+        assert table.columns == tuple(table[0]) and table.missing == ""
+        forward = run.series(["forward_peak_allocated_bytes"])["forward_peak_allocated_bytes"]
+        peaks = [row["peak_allocated_bytes"] for row in run.table("phases") if row["phase"] == "forward"]
+        assert peaks == forward.tolist()
+        leaks = run.table("leaks")
+        assert (len(leaks), leaks.column("held_bytes")) == (0, []), "an empty table has its columns"
+        with pytest.raises(KeyError):
+            leaks.column("no_such_column")
+        with pytest.raises(ServerError, match="no_such_table"):
+            run.table("no_such_table")
+
+
+def test_runs_are_compared(server: RunningServer) -> None:
+    small, large = Agent(name="small"), Agent(name="large")
+    for agent, peak_bytes in ((small, 1 << 20), (large, 3 << 20)):
+        server.send(agent, agent.steps(3, forward_peak_allocated_bytes=[peak_bytes] * 3), agent.ended(at=10))
+    with vramscope.Client(server.url) as client:
+        table = client.compare(small.run, large.run)
+        assert table.column("run") == [small.run, large.run]
+        assert client.compare(small.run, large.run, table="settings").name == "settings"
+        with pytest.raises(ServerError, match="nobody"):
+            client.compare(small.run, "nobody")
+
+
+def test_a_table_names_the_steps_that_the_server_cannot_read() -> None:
+    def answers(request: httpx.Request) -> httpx.Response:
+        assert request.url.params["format"] == "json"
+        return httpx.Response(200, json=[{"step": 1}], headers={DAMAGED: "2-9"})
+
+    connection = Connection("http://127.0.0.1:9", None)
+    connection._client = httpx.Client(base_url="http://127.0.0.1:9", transport=httpx.MockTransport(answers))
+    table = read_table(connection, "steps", {"run": "x"})
+    assert (table.missing, table.rows) == ("2-9", [{"step": 1}])
 
 
 def test_a_figure_is_plotlys(server: RunningServer, long_run: Agent) -> None:

@@ -53,6 +53,8 @@ with vramscope.Client() as client:
         assert_type(run.facts.peak_allocated_bytes, int | None)
     steps = client.run("x").series(["forward_peak_allocated_bytes"])
     assert_type(steps.x, npt.NDArray[np.float64])
+    assert_type(client.run("x").table("phases", rank=0).missing, str)
+    assert_type(len(client.compare("x", "y")), int)
 """
 MISTAKES = """
 import vramscope
@@ -63,6 +65,7 @@ agent.attach(projekt="p")
 agent.attach().log(loss="high")
 vramscope.measure(report=3)
 vramscope.Client().run(7)
+vramscope.Client().run("x").table("steps", rang=0)
 """
 
 

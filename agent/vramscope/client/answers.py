@@ -205,3 +205,16 @@ class Problem(msgspec.Struct, frozen=True):
     detail: str
     expected: str | None = None
     suggestions: tuple[str, ...] = ()
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """Column of a table that can be downloaded."""
+
+    name: str
+
+
+class NamedTable(msgspec.Struct, frozen=True):
+    """Table that can be downloaded."""
+
+    name: str
+    columns: list[TableColumn]

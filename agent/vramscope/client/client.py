@@ -10,6 +10,7 @@ from urllib.parse import quote
 from vramscope.client.answers import RunFacts, RunPage
 from vramscope.client.connection import Connection
 from vramscope.client.run import Run
+from vramscope.client.table import Table, read_table
 
 PAGE: Final = 200
 """Number of runs that are asked for at once."""
@@ -60,6 +61,10 @@ class Client:
     def run(self, name: str) -> Run:
         """Return a run by its identifier, a unique prefix of it, or its name (the newest run with it)."""
         return Run(self._connection, self._connection.get(f"/runs/{quote(name, safe='')}", RunFacts))
+
+    def compare(self, *runs: str, table: str = "compare") -> Table:
+        """Return the table ``compare`` or ``settings`` of these runs. The first is the baseline."""
+        return read_table(self._connection, table, {"runs": ",".join(runs)})
 
     def close(self) -> None:
         """Close the connection to the server."""

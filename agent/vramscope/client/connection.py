@@ -52,6 +52,14 @@ class Connection:
 
     def get(self, path: str, kind: type[Answer], parameters: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer as a value of ``kind``. Parameters that are None are left out. Raises ServerError."""
+        return self._decoded(self._answer(path, parameters), kind)
+
+    def get_rows(self, path: str, parameters: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
+        """Return the rows of a table, and the answer's headers. Raises ServerError."""
+        response = self._answer(path, parameters)
+        return self._decoded(response, list[dict[str, Any]]), response.headers
+
+    def _answer(self, path: str, parameters: Mapping[str, Any] | None) -> httpx.Response:
         query = {name: value for name, value in (parameters or {}).items() if value is not None}
         try:
             response = self._client.get(path, params=query)
@@ -60,6 +68,9 @@ class Connection:
             raise ServerError(reason) from fault
         if not response.is_success:
             raise self._refusal(response)
+        return response
+
+    def _decoded(self, response: httpx.Response, kind: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(response.content, type=kind, strict=False)
         except (msgspec.DecodeError, msgspec.ValidationError) as fault:

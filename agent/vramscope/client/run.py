@@ -18,6 +18,7 @@ from vramscope.client.answers import (
 )
 from vramscope.client.connection import Connection
 from vramscope.client.series import Series
+from vramscope.client.table import Table, read_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -111,6 +112,26 @@ class Run:
     def leaks(self, *, rank: int | None = None, device: int | None = None) -> LeakReport:
         """Return the leaks, worst first, and the verdict."""
         return self._connection.get(f"/runs/{self.id}/leaks", LeakReport, {"rank": rank, "device": device})
+
+    def table(
+        self,
+        name: str,
+        *,
+        rank: int | None = None,
+        device: int | None = None,
+        first: int | None = None,
+        last: int | None = None,
+        recording: str | None = None,
+        profile: str | None = None,
+    ) -> Table:
+        """Return every row of a table of this run, such as ``steps``, ``pitfalls`` or ``peak``; docs/export.md lists them.
+
+        rank, device         of the tables of steps; by default all
+        first, last          limits of these steps, both included
+        recording, profile   by default the run's newest
+        """
+        parts = {"rank": rank, "device": device, "from": first, "to": last, "recording": recording, "profile": profile}
+        return read_table(self._connection, name, {**parts, "run": self.id})
 
     def next_change(self) -> NextChange:
         """Return the one change that is most worth trying. The first request for a recording may take seconds."""
