@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import importlib
+import pkgutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from schema_check import differences
+from typing_extensions import is_typeddict
 
+from vramscope_server import answers
 from vramscope_server.api import schemas
 from vramscope_server.app import create_app
 from vramscope_server.settings import Settings
@@ -70,3 +77,25 @@ def test_the_check_of_answers_finds_what_differs(described: dict[str, Any]) -> N
         "health.more is not described",
     ]
     assert [*differences({}, schema, described)] == [".status is missing"]
+
+
+def test_inherited_types_are_known_where_they_are_inherited() -> None:
+    """On Python 3.14 msgspec reads them with the names of the module of the derived class."""
+    for module in pkgutil.walk_packages(answers.__path__, answers.__name__ + "."):
+        importlib.import_module(module.name)
+    names = [name for name in sys.modules if name.startswith(answers.__name__ + ".")]
+    kinds = [
+        (sys.modules[name], kind)
+        for name in names
+        for kind in vars(sys.modules[name]).values()
+        if is_typeddict(kind) and kind.__module__ == name
+    ]
+    read = 0
+    for module, kind in kinds:
+        for field, written in kind.__annotations__.items():
+            text = getattr(written, "__forward_arg__", written)
+            if isinstance(text, str):
+                read += 1
+                for name in (one.id for one in ast.walk(ast.parse(text, mode="eval")) if isinstance(one, ast.Name)):
+                    assert hasattr(module, name) or hasattr(builtins, name), f"{kind.__qualname__}.{field}: {name}"
+    assert read > 1_000

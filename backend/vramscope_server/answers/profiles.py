@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any  # noqa: F401 - see ProfileInFull
+
 from typing_extensions import NotRequired, TypedDict
 
-from vramscope_server.answers.recordings import ProfileRow
+from vramscope_server.answers.recordings import ProfileRow, ProfileTrace  # noqa: F401 - see ProfileInFull
 
 
 class ProfileList(TypedDict):
@@ -57,6 +59,7 @@ class TableFacts(TypedDict):
     """Sums over all rows."""
 
 
+# Python 3.14 reads the inherited types with the names of this module, so that it imports those of ProfileRow, too.
 class ProfileInFull(ProfileRow):
     """An opened profile."""
 
