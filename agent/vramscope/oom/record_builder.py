@@ -286,7 +286,7 @@ class RecordBuilder:
             "progress": None if running is None else running.progress,
             "to_come_bytes": None if running is None else running.to_come_bytes,
             "forward_bytes": None if running is None else running.own_bytes,
-            "computes": requesting_call.computes(trigger.frames[0]) if trigger.frames else None,
+            "computes": requesting_call.computes(trigger.frames[0]) if trigger.is_at_request else None,
             "no_graph_yet": not getattr(torch._C._autograd, "_get_sequence_nr", lambda: 1)(),
             "process_rss_bytes": _known(host.process_rss_bytes),
             "host_used_bytes": _known(host.host_used_bytes),

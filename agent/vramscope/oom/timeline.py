@@ -87,7 +87,7 @@ class Timeline:
             return "forward" if wants_gradients(trigger.frames) else "eval"
         if clock.phase in (OTHER, DATA) and self._is_in_unknown_forward(trigger):
             return "forward"
-        if clock.phase == OPTIMIZER and trigger.frames and not any(map(runs_optimizer, trigger.frames)):
+        if clock.phase == OPTIMIZER and trigger.is_at_request and not any(map(runs_optimizer, trigger.frames)):
             return series.PHASES[OTHER]  # of several optimizers, the last has stepped
         if clock.phase == EVAL and not clock.step and wants_gradients(trigger.frames) and self._has_unknown_training():
             return "forward"

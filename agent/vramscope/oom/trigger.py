@@ -38,6 +38,11 @@ class OomTrigger(NamedTuple):
     """Models that train, where they were searched for already."""
 
     @property
+    def is_at_request(self) -> bool:
+        """Whether the first of the frames is the one that requests. An error seen later has left it."""
+        return self.seen_by == "observer" and bool(self.frames)
+
+    @property
     def is_own(self) -> bool:
         """Whether this process ran out. Of a bystander, only what any thread may read quickly is read."""
         return self.seen_by != "bystander"
