@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from typing import Any
 
 from vramscope.guard import guarded
+from vramscope.process import live_objects
 from vramscope.process.patching import Patches
 
 
@@ -27,8 +27,8 @@ def now() -> int | None:
         return _current.entries
     import torch
 
-    found = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
-    counts = {count for one in found if (count := _entries(one)) is not None}
+    tensors, _ = live_objects.of_types((torch.Tensor, torch.nn.Parameter))
+    counts = {count for one in tensors if (count := _entries(one)) is not None}
     return counts.pop() if len(counts) == 1 else None
 
 
@@ -49,4 +49,7 @@ def install() -> None:
 
 @guarded("the entries of a sparse tensor")
 def _entries(tensor: Any) -> int | None:
-    return int(tensor._nnz()) if tensor.is_sparse and tensor.is_cuda else None
+    import torch
+
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # no code of the user's classes and modes
+        return int(tensor._nnz()) if tensor.is_sparse and tensor.is_cuda else None
