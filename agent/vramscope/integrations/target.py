@@ -84,9 +84,7 @@ class Target:
         found = trainer_at_work() if self.waits else None
         if found is not None:
             self._found = weakref.ref(found)
-            declared = self.config
             self._connect(found)
-            self.config = {**self.config, **declared}  # what the user said goes before the framework's
             self._learned()
 
     def _connect(self, target: object) -> None:
@@ -103,13 +101,10 @@ class Target:
         connection.on_failure(self._on_failure)
         if self._techniques is not None:
             self._techniques.begin(connection.framework, connection.config)
-        if (
-            not self.framework or connection.framework != plain.FRAMEWORK
-        ):  # a Trainer's model says less than the Trainer
-            self.framework = connection.framework
+        self.framework = connection.framework
         if connection.run_name:
             self._named(connection.run_name)
-        self.config = {**self.config, **self._read(connection.config)}
+        self.config = {**self._read(connection.config), **self.config}  # what the user said goes before the framework's
 
     def _read(self, given: object) -> dict[str, messages.Scalar]:
         with guarded("the reading of the configuration"):  # a mapping of the user's own may raise
