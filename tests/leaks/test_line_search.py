@@ -109,3 +109,91 @@ def test_of_two_lines_that_assign_a_variable_the_one_that_ran_last_is_named() ->
     assert line() == first, "it does not run"
     loop()
     assert named == [first, first + 2] * 2
+
+
+def number_of(function: Any, name: str) -> int | None:
+    """Line of a function that keeps a variable, from its first line on."""
+    at = name_kept_at(function.__code__, name, container=False)
+    return None if at is None else at[1] - function.__code__.co_firstlineno
+
+
+def test_before_the_first_line_of_an_iteration_the_last_one_of_the_iteration_before_is_named() -> None:
+    named: list[int | None] = []
+
+    def loop() -> None:
+        for _ in range(2):
+            named.append(number_of(loop, "logits"))
+            logits = [1]
+            logits = [2]
+        del logits
+
+    loop()
+    assert named[1] == 4
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_after_branches_the_first_is_named(is_first: bool) -> None:
+    """After them it is unknown which ran."""
+    named: list[int | None] = []
+
+    def loop() -> None:
+        for _ in range(2):
+            logits = [0]
+            if is_first:
+                logits = [1]
+                named.append(number_of(loop, "logits"))
+            else:
+                logits = [2]
+                named.append(number_of(loop, "logits"))
+            named.append(number_of(loop, "logits"))
+        del logits
+
+    loop()
+    assert named == [4 if is_first else 7, 4] * 2
+
+
+def test_the_line_of_an_exception_handler_is_not_named_after_it() -> None:
+    def loop() -> int | None:
+        for _ in range(2):
+            try:
+                logits = [1]
+            except ValueError:
+                logits = [2]
+            named = number_of(loop, "logits")
+        del logits
+        return named
+
+    assert loop() == 3
+
+
+def test_in_an_evaluation_of_a_loop_the_line_of_the_evaluation_is_named() -> None:
+    named: list[int | None] = []
+
+    def loop() -> None:
+        for _ in range(2):
+            for _ in range(2):
+                logits = [1]
+                named.append(number_of(loop, "logits"))
+            if named:
+                for _ in range(2):
+                    logits = [2]
+                    named.append(number_of(loop, "logits"))
+        del logits
+
+    loop()
+    assert named == [3, 3, 7, 7] * 2
+
+
+def test_lines_of_a_comprehension_are_found_while_its_function_runs() -> None:
+    rows: list[list[int]] = []
+
+    def loop() -> int | None:
+        _ = [
+            total
+            for row in rows
+            if (total := sum(row)) and
+            (total := max(row))
+        ]  # fmt: skip
+        return number_of(loop, "total")
+
+    assert loop() in {4, 5}

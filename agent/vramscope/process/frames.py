@@ -105,12 +105,12 @@ def running_frames() -> list[types.FrameType]:
     return found
 
 
-def running_line(code: types.CodeType) -> int | None:
-    """Line at which a function runs on this thread, in its innermost call. None if it does not run."""
+def running_offset(code: types.CodeType) -> int | None:
+    """Bytecode offset at which a function runs on this thread, in its innermost call. None if it does not run."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
-    return None if frame is None else frame.f_lineno
+    return None if frame is None else frame.f_lasti
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:

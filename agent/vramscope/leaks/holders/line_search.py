@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from vramscope.leaks.holders.bytecode import Line, arguments_of, has_variable, lines_of, with_inner
+from vramscope.leaks.holders.last_line import ran_last
 from vramscope.process import type_info
-from vramscope.process.frames import running_line
 
 NO_KEYS: Final[frozenset[str]] = frozenset()
 MOST_NAMES: Final = 3
@@ -29,8 +29,8 @@ def name_kept_at(
     code: types.CodeType, name: str, *, container: bool, keys: frozenset[str] = NO_KEYS
 ) -> tuple[types.CodeType, int] | None:
     """The line that keeps something in variable ``name``, and which it is in of a function and those inside it (a comprehension is
-    its function's); None where there is none. Of equal lines it is the first, or the one that ran last where one value is kept and
-    the function runs.
+    its function's); None where there is none. Of equal lines it is the first. Where one value is kept and the function runs, it is
+    the one that ran last, or the first of alternatives: which branch ran is unknown.
 
     keys   under which the variable, a dict, and dicts in it have it: of two lines the one that names more of them is right
     """
@@ -48,11 +48,10 @@ def name_kept_at(
                 best, found = score, []
             if score and score == best:
                 found.append((code if part.co_name.startswith("<") else part, line.number))
-    if len(found) > 1 and not container and (running := running_line(found[0][0])) is not None:
-        return max(
-            (at for at in found if at[0] is found[0][0] and at[1] <= running), key=lambda at: at[1], default=found[0]
-        )
-    return found[0] if found else None
+    if len(found) < 2 or container:
+        return found[0] if found else None
+    first = found[0][0]
+    return first, ran_last(first, {number for part, number in found if part is first}) or found[0][1]
 
 
 def attribute_kept_at(
