@@ -25,7 +25,11 @@ export class ChartsFirst {
     PHONE.removeEventListener("change", this.arrange);
   }
 
-  arrange = () => keepingFocus(() => (PHONE.matches ? this.charts.after(...this.above.toReversed()) : this.charts.before(...this.above)));
+  arrange = () =>
+    keepingFocus(() => {
+      if (PHONE.matches) this.charts.after(...this.above.toReversed());
+      else this.charts.before(...this.above);
+    });
 }
 
 /** Order of a run's page, whose first chart may be another one from one moment to the next. */
