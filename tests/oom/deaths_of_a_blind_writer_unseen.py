@@ -1,7 +1,9 @@
 """Eight deaths of 2026-11-30, written by somebody who had not read the rules: those of which only the score was read.
 
 Cause, phase, line and remedy of each were written down before any had been run. Before the fixes 3 were right, 1 partly and 4
-wrong; now 3 are right, 2 partly and 3 wrong. Nobody has read their scripts since: a label may be wrong.
+wrong; after them 3 were right, 2 partly and 3 wrong. Then three scripts were read. Two could not follow the remedy that was called
+enough: to keep the average, or the data, on the host. Now they do, and the note on the data, that none is enough, is corrected.
+The third, the search for flat minima, showed a fault that is mended. The other scripts are still unread: a label may be wrong.
 """
 
 from __future__ import annotations
@@ -62,9 +64,9 @@ UNSEEN = [
             loss = model(torch.empty(256, 2048, device="cuda")).square().mean()
             loss.backward()  # asks
             optimizer.step(); optimizer.zero_grad()
-            if n == 4:
+            if n == 4 and R.get("beside") is not False:
                 average = copy.deepcopy(model).requires_grad_(False)
-            elif n > 4:
+            elif average is not None:
                 with torch.no_grad():
                     for one, two in zip(average.parameters(), model.parameters()):
                         one.lerp_(two, 0.01)
@@ -197,15 +199,14 @@ UNSEEN = [
         def read(number):
             return torch.empty(800 * 256, 1024)
         for number in range(4):
-            shard = read(number).to("cuda")  # asks
+            shard = read(number).to("cpu" if R.get("data") == "host" else "cuda")  # asks
             for rows in shard.split(20480):
-                model(rows[:2048]).square().mean().backward()
+                model(rows[:2048].cuda()).square().mean().backward()
                 optimizer.step(); optimizer.zero_grad()
             del rows
         """,
         line="# asks",
         phase="data",
-        remedy=False,
     ),
     Death(
         # Weights 272 MiB: with gradients, state and the square roots that AdamW makes for all at once 5 x 272 = 1,360. From
