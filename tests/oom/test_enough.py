@@ -53,6 +53,24 @@ def test_copies_of_the_update_bound_the_saving_of_a_smaller_batch() -> None:
     assert estimate(1000, 0, update_bytes=1200 * MIB).saved_by(0.25) == 0
 
 
+def test_what_was_allocated_when_the_update_began_comes_beside_its_copies() -> None:
+    """A search for flat minima keeps its climb of 272 MiB until the update. The step needs 1,634 MiB; 1,528 are available."""
+    climbs = replace(
+        BACKWARD, asked_bytes=16 * MIB, used_bytes=1506 * MIB, reserved_bytes=1518 * MIB, free_bytes=10 * MIB,
+        parameters_bytes=272 * MIB, gradients_bytes=272 * MIB, trainable_bytes=272 * MIB, optimizer_bytes=544 * MIB,
+        expected_state_bytes=544 * MIB, phase="optimizer", step=5, update="foreach", optimizer_kind="AdamW",
+        peak_now_bytes=1396 * MIB, before_forward_bytes=818 * MIB, before_update_bytes=1362 * MIB,
+    )  # fmt: skip
+    known, before = estimate_of(climbs), estimate_of(replace(climbs, before_update_bytes=None))
+    assert known is not None and before is not None
+    assert known.beside_update_bytes == 274 * MIB
+    assert known.fits(1528 * MIB) is None
+    assert before.fits(1528 * MIB) is True, "nothing shows the climb"
+    assert known.high_bytes == int(1634 * MIB * 1.05)
+    alone = replace(known, update_bytes=32 * MIB)  # foreach=False
+    assert alone.fits(1528 * MIB) is True
+
+
 def test_what_is_computed_from_the_weights_does_not_shrink_with_the_batch() -> None:
     """Casts of autocast, or float copies of weights in 8 bits."""
     known = estimate(1000, 0, unscaled_bytes=600 * MIB)

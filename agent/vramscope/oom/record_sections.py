@@ -64,6 +64,7 @@ class TimelineSection(TypedDict, total=False):
     peak_allocated_bytes: int | None
     allocated_before_forward_bytes: int | None
     before_forward_in_last_step_bytes: int | None
+    allocated_before_update_bytes: int | None
     samples: dict[str, bytes]
     losses: dict[str, bytes]
     last_step: dict[str, int]

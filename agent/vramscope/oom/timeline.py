@@ -59,6 +59,7 @@ class Timeline:
             "peak_allocated_bytes": max([cut.peak_allocated_bytes for cut in self.cuts(device)], default=None),
             "allocated_before_forward_bytes": self._before_forward(self._position(device), kept),
             "before_forward_in_last_step_bytes": self._before_forward_in_last_step(device),
+            "allocated_before_update_bytes": self._before_update(device),
             "samples": self._recent.columns(sampled, now_ns),
             "losses": self._losses(now_ns - KEPT_NS),
             "last_step": self._last_step(device),
@@ -128,6 +129,13 @@ class Timeline:
         position = newest.devices.index(device)
         intervals = [one for one in newest.intervals if position < len(one.cuts)]
         return allocated_before_forward(intervals, position)
+
+    def _before_update(self, device: int | None) -> int | None:
+        """Allocated bytes when the running update began."""
+        intervals, position = self._clock.cuts(), self._position(device)
+        if self._clock.phase != OPTIMIZER or not intervals or position is None or position >= len(intervals[-1].cuts):
+            return None
+        return intervals[-1].cuts[position].allocated_bytes
 
     def _shapes(self) -> tuple[list[int], list[int]]:
         """Input shapes of the training model in this step, and the largest in the last one; empty where one is not known.

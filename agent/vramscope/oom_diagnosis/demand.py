@@ -243,7 +243,12 @@ def _in_optimizer(facts: Facts, state: _State) -> Estimate:
     """The peak of this step's forward and backward, and the state that was not allocated then."""
     there = facts.optimizer_bytes or 0 if facts.step else 0
     full = max(0, (facts.peak_now_bytes or 0) + facts.full_state_bytes - there - state.resting)
-    return replace(state.known(full, AFTER_FORWARD_ERROR, full, Basis.BACKWARD_DONE), in_update=True)
+    owned_then = (facts.weights_bytes or 0) + (facts.gradients_bytes or 0) + facts.bucket_bytes + there
+    return replace(
+        state.known(full, AFTER_FORWARD_ERROR, full, Basis.BACKWARD_DONE),
+        in_update=True,
+        beside_update_bytes=max(0, (facts.before_update_bytes or 0) - owned_then - state.constant),
+    )
 
 
 def _between_steps(facts: Facts, state: _State) -> Estimate:

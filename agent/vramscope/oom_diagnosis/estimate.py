@@ -56,6 +56,8 @@ class Estimate:
     basis: Basis
     update_bytes: int = 0
     """Temporaries of the optimizer's update: copies that ``foreach`` makes of all that it updates. No batch changes them."""
+    beside_update_bytes: int = 0
+    """Bytes without an owner, beside ``constant_bytes``, when the update began: the temporaries came in addition."""
     unscaled_bytes: int = 0
     """Part of ``working_bytes`` that may not scale with the batch: what is computed from the weights."""
     in_update: bool = False
@@ -84,8 +86,13 @@ class Estimate:
         """
         if self.working_bytes is None or not self.is_exact or self.is_crude or self.may_grow:
             return None
-        before = max(self.working_bytes, self.update_bytes)
-        return before - max(int(self._scaled(self.working_bytes, share)), self.update_bytes)
+        before = max(self.working_bytes, self.in_update_bytes)
+        return before - max(int(self._scaled(self.working_bytes, share)), self.in_update_bytes)
+
+    @property
+    def in_update_bytes(self) -> int:
+        """Bytes in the optimizer's update beside ``fixed_bytes`` and ``constant_bytes``."""
+        return self.beside_update_bytes + self.update_bytes
 
     @property
     def high_bytes(self) -> int | None:
@@ -100,7 +107,7 @@ class Estimate:
         if self.working_bytes is None or self.is_crude or (self.may_grow and not without_growth):
             return None
         absent = self.absent_gradients_bytes if share < 1 else 0
-        working = max(self._scaled(self.working_bytes + self.error_bytes + absent, share), self.update_bytes)
+        working = max(self._scaled(self.working_bytes + self.error_bytes + absent, share), self.in_update_bytes)
         more = self.workspace_bytes + (self.in_flight_bytes if share < 1 else 0)
         most = self.fixed_bytes + self.constant_bytes + more + working - less
         return int(max(most, 0) * (1 + FRAGMENTATION_MARGIN))

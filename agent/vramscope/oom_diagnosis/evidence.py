@@ -143,6 +143,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         expected_state_bytes=expected_state,
         state_is_unknown=_state_is_unknown(record, expected_state),
         before_forward_bytes=record.allocated_before_forward_bytes,
+        before_update_bytes=record.allocated_before_update_bytes,
         progress=record.progress,
         to_come_bytes=record.to_come_bytes,
         forward_bytes=record.forward_bytes,

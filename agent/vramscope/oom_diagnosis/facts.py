@@ -81,6 +81,8 @@ class Facts:
     state_is_unknown: bool = False
     """The optimizer is not PyTorch's own and has made none, or not all, of its state."""
     before_forward_bytes: int | None = None
+    before_update_bytes: int | None = None
+    """Allocated bytes when the optimizer's update began."""
     progress: float | None = None
     """Completed share of the forward, 0 to 1."""
     to_come_bytes: int | None = None

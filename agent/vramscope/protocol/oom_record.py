@@ -173,6 +173,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     allocated_before_forward_bytes: Whole | None = None
     before_forward_in_last_step_bytes: Whole | None = None
     """The same of the last complete step."""
+    allocated_before_update_bytes: Whole | None = None
+    """Allocated bytes when the running optimizer's update began; None outside an update, and where not known."""
     holders: Annotated[list[ModuleBytes], msgspec.Meta(max_length=MAX_HOLDERS)] = []
     layout: Layout | None = None
     pools: list[tuple[int, int]] = []

@@ -117,11 +117,11 @@ def _saved_without_state(context: RemedyContext, state: int) -> int | None:
         return None  # only an upper bound of the number of copies is known
     # In the first update, the peak that is used for forward and backward includes the state that was just created.
     made = (facts.optimizer_bytes or 0) if facts.phase == "optimizer" and not facts.step else 0
-    most = state + max(0, copies - max(0, estimate.working_bytes - made))
+    most = state + max(0, estimate.in_update_bytes - max(0, estimate.working_bytes - made))
     # New state of parameters that were frozen before may be as large as the memory of backward: about one gradient.
     is_hidden = facts.phase == "optimizer" and not estimate.working_bytes and (facts.optimizer_bytes or 0) < state
     hidden = (facts.asked_bytes or 0) if is_hidden else 0
-    least = state + max(0, copies - estimate.working_bytes - estimate.error_bytes - hidden)
+    least = state + max(0, estimate.in_update_bytes - estimate.working_bytes - estimate.error_bytes - hidden)
     return (most + least) // 2 if most - least <= 2 * STATE_ERROR * most else None
 
 
