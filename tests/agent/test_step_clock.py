@@ -617,6 +617,22 @@ def test_of_an_input_that_is_no_tensor_no_size_is_known(clock, hooks) -> None:
     assert clock.batch.latest is None
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_has_no_shape_to_read(clock, hooks) -> None:
+    """Its class is that of other tensors, and ``shape`` raises."""
+
+    class Ragged(nn.Linear):
+        def forward(self, first, ragged=None, layers=1):
+            return super().forward(torch.zeros(4, 8))
+
+    model, ragged = Ragged(8, 2), torch.nested.nested_tensor([torch.zeros(2), torch.zeros(6)])
+    hooks.install([model])
+    model(torch.zeros(4, 8), ragged, layers=6)
+    assert clock.batch.latest_beside == (0.25, 6)
+    model(ragged)
+    assert (clock.batch.latest, clock.batch.rows, clock.phase) == (None, None, FORWARD)
+
+
 def test_forwards_are_counted_from_the_last_backward_pass(clock, hooks) -> None:
     """Whoever else has entered the forward phase before the model's call, as the leak detector does for a part of a model."""
     model = nn.Linear(8, 2)

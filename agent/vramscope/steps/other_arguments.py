@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 AS_MUCH: Final = 1.1
@@ -52,9 +53,9 @@ def sizes_beside(
             numbers.append(int(one))
         elif (kind is dict or kind is tuple or kind is list) and opened < MOST_OPENED:
             opened += 1
-            waiting += list(one.values() if kind is dict else one)[:MOST_INSIDE]
+            waiting += islice(one.values(), MOST_INSIDE) if kind is dict else one[:MOST_INSIDE]
     beside = sum([one.numel() for one in tensors]) / max(1, first.numel()) - 1
     if max(numbers, default=0) <= 1:  # flags alone
         return OtherArguments(beside, max(0, *numbers) if numbers else 0)
-    dimensions = {size for one in tensors for size in one.shape}
+    dimensions = {size for one in tensors if not one.is_nested for size in one.shape}
     return OtherArguments(beside, max([0, *(one for one in numbers if one not in dimensions)]))
