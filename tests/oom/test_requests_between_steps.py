@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -56,8 +58,22 @@ def test_a_call_that_computes_is_told_from_one_that_creates_or_copies() -> None:
          "ä"],
     ) is True
     # fmt: on
+    assert (one.FloatTensor(3), one.sparse_coo_tensor(3), one.new_tensor(3)) == (False, False, False)
+    assert one.sub("\n", "") is None, "the parser warns of some escape sequences"
     built = eval("one.cat(1)", {"one": one})
     assert built is None, "its source is not known"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not report the running expression")
+def test_a_source_file_that_changed_after_the_import_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    old, new = "made = one.zeros(3)\n", "made = one.joined(3)\n"
+    for source, seen in ((old, False), (new, None)):
+        names: dict[str, Any] = {"one": Asking()}
+        file.write_text(source)
+        linecache.checkcache(str(file))
+        exec(compile(old, str(file), "exec"), names)
+        assert names["made"] is seen
 
 
 def test_tensors_computed_before_the_forward_pass_are_activations() -> None:
@@ -156,6 +172,10 @@ def test_state_of_earlier_optimizers_of_the_same_weights_is_counted() -> None:
     assert superseded_bytes(restarts, series.CPU) == 2 * 4096
     assert superseded_bytes(restarts[:2], series.CPU) == 0, "a wrapper has state beside that of its optimizer"
     assert superseded_bytes([*restarts[:2], stepped(other)], series.CPU) == 0
+    wrappers = [SimpleNamespace(state=restarts[0].state) for _ in range(2)]
+    assert superseded_bytes([restarts[0], *wrappers], series.CPU) == 0, (
+        "two wrappers, with the state of their optimizer"
+    )
 
 
 def test_state_of_earlier_optimizers_is_a_leak_if_all_fits_without_it() -> None:

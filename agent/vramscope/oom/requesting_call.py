@@ -20,12 +20,12 @@ CREATE: Final = frozenset(
         "randperm",
         "arange",
         "linspace",
+        "logspace",
         "eye",
-        "tensor",
-        "as_tensor",
         "asarray",
         "from_numpy",
         "from_dlpack",
+        "empty_strided",
         "empty_like",
         "zeros_like",
         "ones_like",
@@ -34,10 +34,10 @@ CREATE: Final = frozenset(
         "randn_like",
         "randint_like",
         "new_empty",
+        "new_empty_strided",
         "new_zeros",
         "new_ones",
         "new_full",
-        "new_tensor",
         "to",
         "cuda",
         "xpu",
@@ -49,7 +49,7 @@ CREATE: Final = frozenset(
         "pin_memory",
     ]
 )
-"""Functions and methods that make a tensor without computing anything, by name."""
+"""Functions and methods that make a tensor without computing anything, by name; so do those that end with *tensor*."""
 
 
 def computes(frame: FrameType) -> bool | None:
@@ -58,13 +58,17 @@ def computes(frame: FrameType) -> bool | None:
     ``torch.cat(...)`` and ``a * b`` do, ``torch.zeros(...)`` and ``x.cuda()`` do not. Python reports the expression from 3.11 on.
     """
     source = _expression(frame)
+    if "\\" in source:
+        return None  # the parser may print a warning about an escape sequence
     try:
         tree = ast.parse(f"({source}\n)", mode="eval").body if source else None
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if isinstance(tree, ast.Call):
-        name = getattr(tree.func, "attr", getattr(tree.func, "id", None))
-        return None if name is None else name not in CREATE
+        name, code = getattr(tree.func, "attr", getattr(tree.func, "id", None)), frame.f_code
+        if name is None or name not in {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}:
+            return None  # the file has changed since it was imported
+        return name not in CREATE and not name.lower().endswith("tensor")
     return True if isinstance(tree, ast.BinOp | ast.UnaryOp | ast.Compare | ast.Subscript) else None
 
 
