@@ -76,11 +76,15 @@ def superseded_bytes(optimizers: Iterable[Any], device: int) -> int:
     0 for a parameter of which fewer than three have state: a wrapper such as Lookahead keeps its own beside that of its optimizer.
     """
     by_parameter: defaultdict[int, list[int]] = defaultdict(list)
+    counted = set[int]()  # a wrapper may have the state of its optimizer
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
-            size = sum(sum(size for _, size in storages(one, device)) for one in tensors_in(state))
-            if size:
-                by_parameter[id(parameter)].append(size)
+            sizes = {
+                key: size for one in tensors_in(state) for key, size in storages(one, device) if key not in counted
+            }
+            counted.update(sizes)
+            if sizes:
+                by_parameter[id(parameter)].append(sum(sizes.values()))
     return sum(sum(sizes) - max(sizes) for sizes in by_parameter.values() if len(sizes) >= FEWEST_OPTIMIZERS)
 
 
