@@ -241,6 +241,21 @@ def test_a_replay_up_to_the_error_does_not_show_the_rest_of_the_step(
 
 
 @pytest.mark.parametrize(
+    ("kind", "saves"), [(CauseKind.FRAGMENTATION, None), (CauseKind.OTHER_PROCESS, 0), (CauseKind.LEAK, 0)]
+)
+def test_a_setting_that_survives_and_saves_nothing_is_listed_against_fragmentation_only(
+    kind: CauseKind, saves: int | None
+) -> None:
+    """A remedy that is not enough and saves 0 bytes is left out; one whose saving is not known stays."""
+    estimate = SimpleNamespace(fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None)
+    replayed = SimpleNamespace(conf="max_split_size_mb:128", saves_bytes=0, survives=True, exact=True)
+    record = SimpleNamespace(torch="2.13.0", hip=None)
+    context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs: [replayed], [])  # type: ignore[arg-type]
+    [remedy] = defragment.remedies_for(context)
+    assert (remedy.enough, remedy.saves_bytes) == (None, saves)
+
+
+@pytest.mark.parametrize(
     ("saves", "enough", "card", "need", "words"),
     [
         (3 * GIB, True, None, 33 * GIB, "3.00 GiB"),

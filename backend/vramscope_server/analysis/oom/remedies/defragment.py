@@ -26,14 +26,14 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     calls = f"more calls of {software(record.torch, record.hip).lower()}Malloc"
     grows = context.kind is CauseKind.LEAK  # it would fill the room of the free blocks, too
     replayed = context.replay(CONFS)
-    survivor = next((result.conf for result in replayed or () if result.survives), None)
     for result in replayed or ():
         cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else (calls, 2)
         sure = not grows and (estimate.fits(available) or (result.exact and _step_fits(context)))
+        # Against fragmentation, a setting that survives is worth a line even if the rest of the step is not known.
+        may_help = context.kind is CauseKind.FRAGMENTATION and result.survives and not sure and not grows
         yield Remedy(
             what=f"{variable}={result.conf}",
-            # The first setting that survives is worth a line even if it saves nothing and the rest of the step is not known.
-            saves_bytes=result.saves_bytes or (None if result.conf == survivor and not sure and not grows else 0),
+            saves_bytes=result.saves_bytes or (None if may_help else 0),
             enough=False if not result.survives else True if sure else None,
             source="replayed",
             source_words="replay of the recording up to the error; what would have followed is not in it",
