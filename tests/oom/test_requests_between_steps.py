@@ -169,13 +169,15 @@ def test_state_of_earlier_optimizers_of_the_same_weights_is_counted() -> None:
         return optimizer
 
     restarts = [stepped(weight) for _ in range(3)]
-    assert superseded_bytes(restarts, series.CPU) == 2 * 4096
-    assert superseded_bytes(restarts[:2], series.CPU) == 0, "a wrapper has state beside that of its optimizer"
-    assert superseded_bytes([*restarts[:2], stepped(other)], series.CPU) == 0
+    idle = set(map(id, restarts[:2]))
+    assert superseded_bytes(restarts, series.CPU, idle) == 2 * 4096
+    assert superseded_bytes(restarts, series.CPU, set()) == 0, "those of several tasks step in turn"
+    assert superseded_bytes(restarts[:2], series.CPU, idle) == 0, "none of them steps"
+    assert superseded_bytes(restarts[1:], series.CPU, idle) == 0, "a wrapper has state beside that of its optimizer"
+    assert superseded_bytes([*restarts[:2], stepped(other)], series.CPU, idle) == 0
     wrappers = [SimpleNamespace(state=restarts[0].state) for _ in range(2)]
-    assert superseded_bytes([restarts[0], *wrappers], series.CPU) == 0, (
-        "two wrappers, with the state of their optimizer"
-    )
+    ones = {id(restarts[0]), *map(id, wrappers)}
+    assert superseded_bytes([restarts[0], *wrappers, restarts[2]], series.CPU, ones) == 0, "one state of three objects"
 
 
 def test_state_of_earlier_optimizers_is_a_leak_if_all_fits_without_it() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory import lomo_state
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MOST_IN_LIST: Final = 1000
 """Tensors of one list in a running step."""
 
-FEWEST_OPTIMIZERS: Final = 3
-"""Optimizers with state for one parameter, from which on the earlier ones are not needed."""
+FEWEST_IDLE: Final = 2
+"""Optimizers with state for one parameter that no longer step, from which on they are not needed."""
 
 STATE_OF: Final = {
     "Adam": 2.0,
@@ -70,12 +70,14 @@ def _in_step(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any
             yield from (one for one in inner if issubclass(type(one), torch.Tensor))
 
 
-def superseded_bytes(optimizers: Iterable[Any], device: int) -> int:
+def superseded_bytes(optimizers: Iterable[Any], device: int, idle: Collection[int]) -> int:
     """Bytes on a device of state that earlier optimizers keep for the same parameters as a later one.
 
-    0 for a parameter of which fewer than three have state: a wrapper such as Lookahead keeps its own beside that of its optimizer.
+    idle   identities of optimizers that no longer step. Those of several tasks step in turn, and none is superseded
+
+    0 for a parameter without two idle ones beside another: a wrapper such as Lookahead keeps its own beside that of its optimizer.
     """
-    by_parameter: defaultdict[int, list[int]] = defaultdict(list)
+    everyone, of_idle = Counter[int](), defaultdict[int, list[int]](list)
     counted = set[int]()  # a wrapper may have the state of its optimizer
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
@@ -83,9 +85,10 @@ def superseded_bytes(optimizers: Iterable[Any], device: int) -> int:
                 key: size for one in tensors_in(state) for key, size in storages(one, device) if key not in counted
             }
             counted.update(sizes)
-            if sizes:
-                by_parameter[id(parameter)].append(sum(sizes.values()))
-    return sum(sum(sizes) - max(sizes) for sizes in by_parameter.values() if len(sizes) >= FEWEST_OPTIMIZERS)
+            everyone[id(parameter)] += bool(sizes)
+            if sizes and id(optimizer) in idle:
+                of_idle[id(parameter)].append(sum(sizes.values()))
+    return sum(sum(sizes) for key, sizes in of_idle.items() if FEWEST_IDLE <= len(sizes) < everyone[key])
 
 
 def state_per_byte_of(optimizers: list[Any]) -> float | None:

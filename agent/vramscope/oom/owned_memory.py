@@ -60,6 +60,7 @@ def count(
     frames: Iterable[FrameType] = (),
     live: LiveObjects | None = None,
     moving: torch.nn.Module | None = None,
+    idle: Collection[int] = (),
 ) -> OwnedMemory:
     """Memory of the device by owner. About 3 µs a tensor.
 
@@ -68,6 +69,7 @@ def count(
     frames     the stack
     live       all live models, optimizers and dicts
     moving     the one model that is being moved
+    idle       identities of optimizers that have not stepped in this step or the last one
 
     Views (tied weights, gradients in one bucket) count once, for the first owner.
     """
@@ -143,7 +145,7 @@ def count(
         narrow_bytes=narrow,
         holders=owners.largest(),
         optimizer_kind=type(optimizers[0]).__name__ if optimizers else None,
-        superseded_state_bytes=superseded_bytes(optimizers, device),
+        superseded_state_bytes=superseded_bytes(optimizers, device, idle),
         state_per_byte=state_per_byte,
         update=update_of(optimizers),
         copies=copies,

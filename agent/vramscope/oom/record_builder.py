@@ -243,6 +243,7 @@ class RecordBuilder:
             frames=trigger.frames,
             live=live,
             moving=trigger.moving,
+            idle=frozenset(key for key, step in list(clock.optimizer_steps.items()) if step < clock.step - 1),
         )
         return Owned(memory, live)
 

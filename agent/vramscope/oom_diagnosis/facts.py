@@ -75,7 +75,7 @@ class Facts:
     bucket_bytes: int = 0
     """DistributedDataParallel's copies of all gradients."""
     superseded_state_bytes: int = 0
-    """State of earlier optimizers, of which at least three have state for the same weights."""
+    """State of at least two optimizers that no longer step, for weights that another one updates."""
     expected_state_bytes: int | None = None
     """Size of the optimizer's whole state; None: not known."""
     state_is_unknown: bool = False

@@ -167,7 +167,7 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Update loop of the optimizer; None: not known."""
     optimizer_kind: Text | None = None
     superseded_state_bytes: Whole | None = None
-    """State that earlier optimizers keep for weights of which a later one has state; 0 unless three have it. None: not counted."""
+    """State of optimizers that no longer step, for weights that another one updates; 0 unless two have it. None: not counted."""
     state_bytes_per_parameter_byte: Annotated[float, msgspec.Meta(ge=0, le=MAX_STATE_RATIO)] | None = None
     """Expected bytes of the optimizer's state; None: not known."""
     allocated_before_forward_bytes: Whole | None = None

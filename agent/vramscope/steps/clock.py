@@ -93,6 +93,8 @@ class StepClock(StepPublisher):
         self._plan = StepPlan(random, budget) if not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.batch = BatchContext()
+        self.optimizer_steps: dict[int, int] = {}
+        """Value of ``step`` when an optimizer stepped last, by its identity. Plain steps of the leader are left out."""
         self.reads = TensorReads()
         self.breakdown: BreakdownSource | None = None
         """Adds the bytes by category to each record."""
@@ -356,6 +358,7 @@ class StepClock(StepPublisher):
         """Continue counting at this step, because the run was resumed. Ignored if it is not ahead."""
         if step > self.step:
             by, self.step = step - self.step, step
+            self.optimizer_steps.clear()
             self._earlier_steps += by
             for renumbered in self._on_renumbered:
                 renumbered(by)

@@ -293,6 +293,7 @@ class LoopHooks:
             return
         self._in_step.discard(id(optimizer))
         self._runs_closure = False
+        self.clock.optimizer_steps[id(optimizer)] = self.clock.step
         if self.graphs is not None:
             self.graphs.stepped(optimizer)
         if self.graph_task() != OUTSIDE:

@@ -79,7 +79,7 @@ def _superseded_state(context: RemedyContext) -> Iterator[Remedy]:
             saves_bytes=state,
             enough=context.estimate.fits(context.available_bytes, less=state, without_growth=True),
             source="measured",
-            source_words="state of all optimizers but one, for weights of which at least three have state",
+            source_words="state of optimizers that no longer step, for weights that another one updates",
             cost="a line of code",
             rank=0 if context.kind is CauseKind.LEAK else 1,
         )
