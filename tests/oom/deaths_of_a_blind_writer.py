@@ -351,5 +351,25 @@ FOUND_BESIDE = [
         phase="forward",
         remedy=False,
     ),
+    Death(
+        # Weights are 192 MiB. Each optimizer keeps up to 384 MiB of state for the trunk and its head: four need 1,400. In one
+        # of the first updates no more fits. None of the optimizers is superseded: they step in turn.
+        "four tasks on one trunk, each with an optimizer of its own",
+        "optimizer",
+        """
+        trunk = stack(11, 2048)
+        heads = [stack(1, 2048) for _ in range(4)]
+        optimizers = [torch.optim.AdamW([*trunk.parameters(), *head.parameters()], foreach=False) for head in heads]
+        for n in range(4):
+            for head, optimizer in zip(heads, optimizers):
+                head(trunk(torch.empty(256, 2048, device="cuda"))).square().mean().backward()
+                optimizer.step()  # asks
+                optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="optimizer",
+        remedy=False,
+    ),
 ]
-"""What was found while the faults of the others were mended: two remedies that were called enough and were not; a wrong cause."""
+"""What was found while the faults of the others were mended: two remedies that were called enough and were not; a wrong cause;
+optimizers that step in turn, and were called a leak."""

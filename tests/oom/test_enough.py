@@ -123,6 +123,9 @@ def test_states_of_optimizers_that_pile_up_leave_no_device_large_enough() -> Non
         assert died.estimate is not None
         assert (died.estimate.high_bytes is not None) is known
         assert ("128 MiB of the state exceed what one optimizer keeps for all weights." in died.sentence) is not known
+    there = replace(BACKWARD, optimizer_bytes=128 * MIB, expected_state_bytes=64 * MIB)
+    assert has_piled_up_state(replace(there, phase="optimizer")), "the state of a third one may be made in this update"
+    assert not has_piled_up_state(there)
     many = replace(BACKWARD, optimizer_bytes=192 * MIB, expected_state_bytes=None)
     assert many.other_state_bytes == 0, "how much one needs is not known"
 

@@ -62,8 +62,9 @@ def waits_for_backward(facts: Facts) -> bool:
 
 
 def has_piled_up_state(facts: Facts) -> bool:
-    """Whether optimizers that no longer step seem to keep their state: one for each restart, say."""
-    return facts.superseded_state_bytes > 0 or facts.other_state_bytes >= KEPT_MODELS * max(
+    """Whether more than one optimizer keeps state for the weights: one for each restart or task, say. More of them may follow."""
+    beside = KEPT_MODELS - (facts.phase == "optimizer")  # another one may be made in this update
+    return facts.superseded_state_bytes > 0 or facts.other_state_bytes >= beside * max(
         1, facts.expected_state_bytes or 0
     )
 
