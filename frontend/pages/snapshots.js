@@ -37,8 +37,10 @@ class SnapshotsPage {
       this.parts.runs,
       text,
     );
-    // The lists are above the text: it would be pushed down by them.
-    Promise.allSettled([this.load(), this.loadRuns()]).then(() => (text.hidden = false));
+    // What is above comes first: it would push down what is there already.
+    this.parts.runs.hidden = true;
+    const listed = this.load().then(() => (this.parts.runs.hidden = false));
+    Promise.allSettled([listed, this.loadRuns()]).then(() => (text.hidden = false));
     this.onVisibilityChange = () => !document.hidden && this.load();
     document.addEventListener("visibilitychange", this.onVisibilityChange);
     // A snapshot opens as soon as it is read: its charts should not wait a second for Plotly then.
