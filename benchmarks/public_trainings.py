@@ -222,7 +222,7 @@ def table(results: dict[str, Any]) -> str:
     for training, result in found:
         texts = result["reasons"] or result.get("assumptions", [])
         shown = "; ".join([*texts[:2], *([f"and {len(texts) - 2} more"] if len(texts) > 2 else [])])
-        if result.get("error"):
+        if result.get("error") and result["error"][:40] not in shown:
             shown += f" ({result['error'][:110]})"
         launched = " ".join(filter(None, [training.options, training.launcher, training.command]))
         cells = [f"{training.repository[0].partition('/')[2]}/{training.folder} `{launched}`", result["answer"]]

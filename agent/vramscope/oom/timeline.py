@@ -95,7 +95,7 @@ class Timeline:
         return series.PHASES[clock.phase]
 
     def _is_in_unknown_forward(self, trigger: OomTrigger) -> bool:
-        """Whether the first forward has begun, of a model that was not observed, and no backward: a variable has a graph."""
+        """Whether the first forward of an unknown model runs, and no backward has: a variable has a graph."""
         first = not self._clock.step and not self._clock.micro_steps and node() is None
         return first and any(has_graph(frame) for frame in trigger.frames if is_own(frame.f_code.co_filename))
 
