@@ -101,6 +101,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Whole groups first, and of them the browsers', which are the longest; what goes test by test then fills all workers
         # to the end.
         items.sort(key=lambda item: ("browser" not in item.keywords, item.get_closest_marker("xdist_group") is None))
+    if IN_CI:
+        # A browser on a busy machine may be late in a way that no test foresees: such a test fails if it fails twice.
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
     needs_gpu = [item for item in items if item.get_closest_marker("gpu") or item.get_closest_marker("realgpu")]
     if not needs_gpu:
         return
@@ -219,6 +224,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skipped, which CI does not allow", red=True)
         for nodeid in skipped_in_ci:
             terminalreporter.line(nodeid)
+    repeated = terminalreporter.getreports("rerun")
+    if repeated:
+        terminalreporter.section("failed, and ran once more")
+        for report in repeated:
+            terminalreporter.line(f"{report.nodeid}\n{report.longreprtext}")
 
 
 @pytest.fixture

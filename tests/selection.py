@@ -55,11 +55,11 @@ CORPUS_FILES = frozenset(
 )
 """Files with one test for each case of a large corpus. CI runs a random sample of the cases, the nightly job all."""
 CORPUS_FOLDERS = frozenset({"dryrun", "leaks", "golden", "oom", "outside", "pages", "simulator", "unchanged"})
-CORPUS_SHARE = 0.2
+CORPUS_SHARE = 0.15
 """Share of the cases of a corpus in the sample; the environment variable of this name overrides it."""
 SLOW_CORPORA = {"outside": 0.5}
 """Factor on the share of corpora whose cases are whole trainings of five to ten seconds."""
-SLOW_TESTS_SECONDS = 180.0
+SLOW_TESTS_SECONDS = 90.0
 """Time that all slow tests of the sample may take together, as ``slow_tests.json`` has it.
 
 The environment variable of this name overrides it; ``inf`` runs them all. With this value the tests take about ten minutes on
