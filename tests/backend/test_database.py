@@ -212,6 +212,23 @@ def test_a_damaged_database_is_named_as_such(tmp_path: Path, migrated_file: Path
     assert "damaged" in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ("ALTER TABLE scans DROP COLUMN sequence", "the column sequence of the table scans"),
+        ("DROP TABLE audit", "the table audit"),
+    ],
+)
+def test_a_table_or_column_that_another_program_removed_is_named(
+    tmp_path: Path, migrated_file: Path, change: str, missing: str
+) -> None:
+    path = tmp_path / "vramscope.db"
+    shutil.copy(migrated_file, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    assert missing in refused(path)
+
+
 def test_a_newer_database_is_named_as_such(tmp_path: Path, migrated_file: Path) -> None:
     path = tmp_path / "vramscope.db"
     shutil.copy(migrated_file, path)

@@ -26,7 +26,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from vramscope_server.store.migration import HEAD, migrating, revisions, upgrade
+from vramscope_server.store.migration import HEAD, migrating, require_columns, revisions, upgrade
 from vramscope_server.store.processes import ALONE, live, new_number
 from vramscope_server.store.scalars import words
 from vramscope_server.store.storage_errors import DatabaseRefused
@@ -218,6 +218,8 @@ class Database:
                 raise DatabaseRefused(f"the database must be migrated from {found} to {HEAD}, but {self.read_only}.")
             with self.writer() as connection:
                 upgrade(connection)
+        with self._readers.connect() as connection:
+            require_columns(connection)
 
     def _migrate_on(self, connection: Connection) -> None:
         """Bring PostgreSQL's tables to this version, once no server of another version uses them."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from vramscope_server.store.processes import Lock
 from vramscope_server.store.storage_errors import DatabaseRefused, storage_trouble
+from vramscope_server.store.tables import metadata
 
 HEAD: Final = "0008"
 """The newest migration in ``migrations/versions``; a test checks it."""
@@ -38,6 +40,26 @@ def upgrade(connection: Connection) -> None:
     except SQLAlchemyError as error:
         why = storage_trouble(error) or str(error).splitlines()[0]
         raise DatabaseRefused(f"the tables could not be created: {why}.") from error
+
+
+def require_columns(connection: Connection) -> None:
+    """Raise DatabaseRefused where a table or column of this version is missing: its version says that it is there."""
+    found = {
+        table: {column["name"] for column in columns}
+        for (_, table), columns in sa.inspect(connection).get_multi_columns().items()
+    }
+    for table in metadata.sorted_tables:
+        missing = sorted(set(table.columns.keys()) - found.get(table.name, set()))
+        if missing:
+            what = (
+                f"the column {missing[0]} of the table {table.name}"
+                if table.name in found
+                else f"the table {table.name}"
+            )
+            raise DatabaseRefused(
+                f"the database lacks {what}, although its tables are at version {HEAD}: another program changed it; "
+                "restore a backup, or give another --database."
+            )
 
 
 @contextlib.contextmanager
