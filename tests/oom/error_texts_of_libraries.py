@@ -71,5 +71,9 @@ LIBRARIES: Final = (
     ErrorText("kubelet's eviction", "Events:\n  Type     Reason   Age  From     Message\n  Warning  Evicted  3m   kubelet  The node was low on resource: memory. Threshold quantity: 100Mi, available: 52Mi. Container trainer was using 61Gi, request is 8Gi, has larger consumption of memory.\n", "kubernetes", "outside_pytorch", says=("node",)),
     ErrorText("container state, not killed for memory", "{\n  \"Status\": \"exited\",\n  \"OOMKilled\": false,\n  \"Dead\": false,\n  \"ExitCode\": 1\n}\n", "unknown", never=("ran out",)),
     ErrorText("a job's time limit", "step 900 loss 2.1\nslurmstepd: error: *** JOB 77120 ON gpu03 CANCELLED AT 2025-02-02T10:00:00 DUE TO TIME LIMIT ***\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nsrun: error: gpu03: task 0: Killed\n", "unknown", never=("memory ran out", "memory runs out")),
+    ErrorText("dlib's call in C++", "Traceback (most recent call last):\n  File \"faces.py\", line 14, in <module>\n    boxes = detector(image, 1)\nRuntimeError: Error while calling cudaMalloc(&data, n) in file /tmp/dlib/cuda/gpu_data.cpp:218. code: 2, reason: out of memory\n", "cuda", "outside_pytorch", never=("host",)),
+    ErrorText("Julia's CUDA.jl", "ERROR: LoadError: Out of GPU memory trying to allocate 1.000 GiB\nCUDA.OutOfGPUMemoryError: Out of GPU memory trying to allocate 1.000 GiB\nEffective GPU memory usage: 97.11% (7.766 GiB/7.998 GiB)\n", "cuda", "outside_pytorch"),
+    ErrorText("workspace of DeepSpeed's inference", "  File \"generate.py\", line 31, in <module>\n    model.generate(ids, max_new_tokens=512)\nRuntimeError: Workspace can't be allocated, no enough memory.\n", "cuda", "outside_pytorch", never=("host",)),
+    ErrorText("a workspace of an editor", "Error: Workspace can't be allocated to this user, no seats are left\n", "unknown", never=("ran out",)),
 )  # fmt: skip
 LATER_HELD_OUT: Final = tuple(one for one in LIBRARIES if one.held_out)

@@ -237,7 +237,8 @@ _TABLE: Final[tuple[tuple[str, str, bool], ...]] = (
      r"|cudaMalloc error out of memory|CUDA failed with error out of memory|Triton Error \[CUDA\]: out of memory"
      r"|initialization with error: (?:\w{1,60}\(?\)?\. Error \d{1,3}: )?out of memory"
      r"|cuda runtime error \(2\) ?: out of memory|error=2 : out of memory"
-     r"|\(-217:Gpu API call\) out of memory|\.cuh?:\d{1,6},\s{0,3}code: ?2, reason: out of memory"
+     r"|\(-217:Gpu API call\) out of memory|\.(?:cuh?|cpp):\d{1,6}[,.]\s{0,3}code: ?2, reason: out of memory"
+     r"|\bOutOfGPUMemoryError: Out of GPU memory|^(?:RuntimeError: )?Workspace can't be allocated, no enough memory"
      r"|RMM failure at|rmm::(?:bad_alloc|out_of_memory)|(?:MemoryError: )?std::bad_alloc: [^\n]{0,40}CUDA error at", True),
     ("hip", r"(?:HIP|hip)(?: runtime)? error: out of memory|hipErrorOutOfMemory|Triton Error \[HIP\]: out of memory", True),
     ("hip", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", False),
