@@ -196,6 +196,14 @@ def test_runs_are_compared(server: RunningServer) -> None:
             client.compare(small.run, "nobody")
 
 
+def test_a_run_with_a_comma_in_its_name_is_compared(server: RunningServer) -> None:
+    named, other = Agent(name="lr 0.1, seed 1"), Agent(name="other")
+    for agent in (named, other):
+        server.send(agent, agent.steps(3), agent.ended(at=10))
+    with vramscope.Client(server.url) as client:
+        assert client.compare("lr 0.1, seed 1", other.run).column("run") == [named.run, other.run]
+
+
 def test_a_table_names_the_steps_that_the_server_cannot_read() -> None:
     def answers(request: httpx.Request) -> httpx.Response:
         assert request.url.params["format"] == "json"

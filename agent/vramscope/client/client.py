@@ -64,7 +64,9 @@ class Client:
 
     def compare(self, *runs: str, table: str = "compare") -> Table:
         """Return the table ``compare`` or ``settings`` of these runs. The first is the baseline."""
-        return read_table(self._connection, table, {"runs": ",".join(runs)})
+        # The server separates runs by commas, which a name may contain; an identifier has none.
+        identifiers = [self.run(run).id if "," in run else run for run in runs]
+        return read_table(self._connection, table, {"runs": ",".join(identifiers)})
 
     def close(self) -> None:
         """Close the connection to the server."""
