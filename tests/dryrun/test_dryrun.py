@@ -125,6 +125,16 @@ def test_masks_select_everything_and_other_sizes_are_not_trusted(dryrun):
     ], said
 
 
+@pytest.mark.parametrize("operation", ["torch.bincount", "torch.unique", "torch.repeat_interleave"])
+def test_sizes_that_torchscript_reads_are_not_trusted(dryrun, operation):
+    """TorchScript calls what computes an operation on the device, and not the operation."""
+    line = f"""scripted = torch.jit.CompilationUnit("def of(x: Tensor):\\n  return {operation}(x)\\n")
+    scripted.of(x.view(-1).long()); assert scripted.of(torch.arange(3)).numel() == 3, 'on the CPU, numbers exist'"""
+    answer, said = dryrun(line, "--card", "l4", "--steps", "1")
+    assert (answer["answer"], len(answer["reasons"])) == ("not trustworthy", 1), said
+    assert answer["reasons"][0].startswith("train.py:9: the size of the result of ")
+
+
 def test_sizes_that_depend_on_data_can_be_given(dryrun):
     line = """rows = torch.zeros(512, 3, dtype=torch.long, device='cuda')
     a = rows.unique(dim=0)

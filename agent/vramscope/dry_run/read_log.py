@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, result_sizes, routing, sequence_lengths, sparse_entries
-from vramscope.dry_run.read_place import NUMBER_BYTES, WIDTHS, ReadPlace, place_of
+from vramscope.dry_run.read_place import NUMBER_BYTES, WIDTHS, ReadPlace, named_operations, place_of
 from vramscope.guard import guarded
 from vramscope.process import patching
 from vramscope.process.frames import is_own
@@ -134,7 +134,7 @@ class ReadLog:
                 frame = frame.f_back
             if frame is not None and is_own(frame.f_code.co_filename):
                 return 0
-            names = operations.decode().split()
+            names = named_operations(operations.decode())
             place = place_of(size_bytes, names, frame)
             given = self._read_of_experts(place, size_bytes, result)
             if given is None:

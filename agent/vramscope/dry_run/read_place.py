@@ -18,10 +18,21 @@ from vramscope.protocol.dry_run import ReadKind
 SHAPE_OPERATIONS: Final = frozenset(
     {
         "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+        "unique_dim_consecutive",
         "bincount", "repeat_interleave_Tensor", "_index_put_impl_", "coalesce", "_coalesce",
     }
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
+COMPUTED_AS: Final = {
+    "_bincount_cuda": "bincount",
+    "_unique_cuda": "_unique",
+    "_unique2_cuda": "_unique2",
+    "unique_dim_cuda": "unique_dim",
+    "unique_consecutive_cuda": "unique_consecutive",
+    "unique_dim_consecutive_cuda": "unique_dim_consecutive",
+    "repeat_interleave_cuda": "repeat_interleave_Tensor",
+}
+"""Function that computes an operation of SHAPE_OPERATIONS on the device -> the operation. TorchScript calls no other."""
 RECURRENT_OPERATIONS: Final = re.compile(r"(lstm|gru|rnn_tanh|rnn_relu)_(input|data)")
 """Matches operations of recurrent networks. They read one number, the seed of their dropout."""
 FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
@@ -52,6 +63,14 @@ class ReadPlace:
     assumed: str
     expression: str = ""
     experts: int | None = None
+
+
+def named_operations(names: str) -> list[str]:
+    """Return PyTorch's operations on the native stack, from the names of functions there. The outermost comes first."""
+    found = names.split()
+    called = [name for name in found if not name.endswith("_cuda")]
+    computed = [COMPUTED_AS[name] for name in found if name in COMPUTED_AS]
+    return called if not SHAPE_OPERATIONS.isdisjoint(called) else computed + called
 
 
 def place_of(size_bytes: int, operations: list[str], frame: FrameType | None) -> ReadPlace:

@@ -32,15 +32,27 @@ void eg_count_recurrent_call(int is_plain) {
 
 void eg_count_sparse_product(void) { __atomic_add_fetch(&sparse_products, 1, __ATOMIC_RELAXED); }
 
-/* The name in _ZN2at4_ops7nonzero4callERKNS_6TensorE, the mangled at::_ops::nonzero::call. */
-static size_t operation_in(const char *symbol, const char **name) {
-    static const char prefix[] = "_ZN2at4_ops";
-    if (!symbol || strncmp(symbol, prefix, sizeof prefix - 1)) return 0;
-    const char *at = symbol + sizeof prefix - 1;
+/* The length of the name that begins with its length, as in 7nonzero4call. */
+static size_t length_at(const char **at) {
     size_t length = 0;
-    for (; *at >= '0' && *at <= '9'; at++) length = length * 10 + (size_t)(*at - '0');
-    *name = at;
-    return strlen(at) >= length + 5 && !strncmp(at + length, "4call", 5) ? length : 0;
+    for (; **at >= '0' && **at <= '9'; (*at)++) length = length * 10 + (size_t)(**at - '0');
+    return strlen(*at) >= length + 5 ? length : 0;
+}
+
+/* The name in _ZN2at4_ops7nonzero4callERKNS_6TensorE, the mangled at::_ops::nonzero::call. TorchScript does not call that, but
+ * what computes it on the device: at::native::nonzero_cuda. */
+static size_t operation_in(const char *symbol, const char **name) {
+    static const char called[] = "_ZN2at4_ops", computed[] = "_ZN2at6native";
+    if (!symbol) return 0;
+    if (!strncmp(symbol, called, sizeof called - 1)) {
+        *name = symbol + sizeof called - 1;
+        size_t length = length_at(name);
+        return length && !strncmp(*name + length, "4call", 5) ? length : 0;
+    }
+    if (strncmp(symbol, computed, sizeof computed - 1)) return 0;
+    *name = symbol + sizeof computed - 1;
+    size_t length = length_at(name);
+    return length > 5 && !strncmp(*name + length - 5, "_cuda", 5) ? length : 0;
 }
 
 /* dladdr searches all symbols of a library: milliseconds in PyTorch's. So each address is looked up once. */
