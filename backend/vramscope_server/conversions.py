@@ -46,7 +46,7 @@ PREPARED_SECONDS: Final = 300.0
 """Time after which a process is ended that waits for a file."""
 
 
-class Change(Protocol):
+class Write(Protocol):
     """Makes a change with the writer, and waits for it."""
 
     def __call__(self, work: Callable[[Connection], T]) -> T:
@@ -70,7 +70,7 @@ class Conversions:
         self,
         store: ArtifactStore,
         database: Database,
-        change: Change,
+        change: Write,
         converted: Callable[[str], None],
         *,
         memory_bytes: int,

@@ -46,7 +46,7 @@ _BY_ADMINS: Final = (
 """Actions that need the role admin. The role write can make any number of entries of the others."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class FieldChange(msgspec.Struct, frozen=True):
     """A field that was changed, as text; None: it had no value, or has none now."""
 
     field: str
@@ -76,7 +76,7 @@ class Done:
     name: str | None = None
     """Its name at that time."""
     project: str | None = None
-    changes: Sequence[Change] = ()
+    changes: Sequence[FieldChange] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ def entry_values(actor: Actor, done: Done) -> dict[str, object]:
     }
 
 
-def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[Change]:
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[FieldChange]:
     """The fields of ``after`` that differ from those of ``before``."""
     return [
-        Change(name, _text(before.get(name)), _text(value))
+        FieldChange(name, _text(before.get(name)), _text(value))
         for name, value in after.items()
         if before.get(name) != value
     ]
@@ -174,6 +174,6 @@ def _entry(row: sa.RowMapping) -> Entry:
             row["subject"],
             row["name"],
             row["project"],
-            [msgspec.convert(one, Change) for one in row["changes"]],
+            [msgspec.convert(one, FieldChange) for one in row["changes"]],
         ),
     )

@@ -276,7 +276,7 @@ audit = Table(
     Column("subject", Text),
     Column("name", Text),
     Column("project", Text),
-    Column("changes", JSON, nullable=False),  # audit_log.Change, as plain values
+    Column("changes", JSON, nullable=False),  # audit_log.FieldChange, as plain values
 )
 
 news = Table(

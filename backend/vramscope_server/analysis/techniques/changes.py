@@ -15,12 +15,12 @@ from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, foreach, optimizer_state, weight_copies
 from vramscope_server.analysis.array_types import IntArray
-from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, in_step
+from vramscope_server.analysis.techniques.memory_curve import CurveChange, MemoryCurve, in_step
 
 BODY: Final = [PHASES.index(phase) for phase in ("forward", "backward")]
 
 
-def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> Change | None:
+def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> CurveChange | None:
     """Checkpoint the repeated blocks whose activations make the peak of forward and backward."""
     if checkpointing.is_recomputing(facts):
         return None
@@ -36,10 +36,10 @@ def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> Change | None:
     change = checkpointing.changes(facts, blocks)
     # The size of a 16-bit weight copy does not depend on the batch.
     constant = checkpointing.changes(facts, blocks, weight_copies.allocations_of_copies(facts))
-    return Change(in_step(facts, constant), in_step(facts, change - constant), blocks_text)
+    return CurveChange(in_step(facts, constant), in_step(facts, change - constant), blocks_text)
 
 
-def accumulation(facts: StepFacts) -> Change | None:
+def accumulation(facts: StepFacts) -> CurveChange | None:
     """Change by micro-batches, besides the smaller batch: gradients exist in the whole step, except in the first micro-batch,
     and each new gradient exists next to the sum to which it is added.
 
@@ -57,7 +57,7 @@ def accumulation(facts: StepFacts) -> Change | None:
     # The new gradient is freed after the addition, when the other results of its function exist.
     results = lives.alloc_event[~batch.workspaces_of_one_product(facts)]
     np.subtract.at(change, _next_allocation(results, allocated, len(facts.trace.events)) + 1, size)
-    return Change(constant_bytes=in_step(facts, np.cumsum(change[:-1])))
+    return CurveChange(constant_bytes=in_step(facts, np.cumsum(change[:-1])))
 
 
 def compares_rows(facts: StepFacts) -> bool:
@@ -86,21 +86,21 @@ def sizes_of_layers(facts: StepFacts) -> IntArray:
     return np.unique(lives.requested_bytes[made[(module >= 0) & is_layer[np.maximum(module, 0)]]])
 
 
-def eight_bit_state(facts: StepFacts) -> Change | None:
+def eight_bit_state(facts: StepFacts) -> CurveChange | None:
     """Use 8-bit moments, with an optimizer that steps one parameter at a time."""
     state = optimizer_state.moments(facts)
     if not len(state):
         return None
     less = optimizer_state.changes(facts, state, optimizer_state.eight_bit_bytes(facts, state))
-    return Change(constant_bytes=in_step(facts, less + foreach.changes(facts)))
+    return CurveChange(constant_bytes=in_step(facts, less + foreach.changes(facts)))
 
 
-def one_parameter_at_a_time(facts: StepFacts) -> Change | None:
+def one_parameter_at_a_time(facts: StepFacts) -> CurveChange | None:
     """Set ``foreach=False``. None for an optimizer without this option (LBFGS)."""
     state = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     if len(state) and not any(optimizer_state.is_moment(facts.owner(int(life))) for life in state):
         return None
-    return Change(constant_bytes=in_step(facts, foreach.changes(facts)))
+    return CurveChange(constant_bytes=in_step(facts, foreach.changes(facts)))
 
 
 def _next_allocation(allocations: IntArray, events: IntArray, end: int) -> IntArray:

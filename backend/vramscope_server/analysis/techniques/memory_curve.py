@@ -29,7 +29,7 @@ class MemoryCurve:
     def peak_bytes(self) -> int:
         return int((self.constant_bytes + self.scaled_bytes / self.parts).max())
 
-    def with_change(self, change: Change) -> MemoryCurve:
+    def with_change(self, change: CurveChange) -> MemoryCurve:
         return replace(
             self,
             constant_bytes=self.constant_bytes + change.constant_bytes,
@@ -47,7 +47,7 @@ class MemoryCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class CurveChange:
     """Change of both parts by a technique, after each event of the peak's step."""
 
     constant_bytes: IntArray | int = 0

@@ -14,7 +14,7 @@ from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, evaluation
 from vramscope_server.analysis.techniques import changes as techniques
-from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, recorded_curve
+from vramscope_server.analysis.techniques.memory_curve import CurveChange, MemoryCurve, recorded_curve
 from vramscope_server.analysis.techniques.plan import TrainingPlan, all_plans
 
 WORTH_FRACTION: Final = 0.01
@@ -99,7 +99,7 @@ def _useful(rows: list[PlanPrediction], peak_bytes: int) -> list[PlanPrediction]
     return sorted((row for row in rows if row.plan in useful), key=lambda row: (-peaks[row.plan], row.plan))
 
 
-def _notes(facts: StepFacts, changes: dict[str, Change | None]) -> list[str]:
+def _notes(facts: StepFacts, changes: dict[str, CurveChange | None]) -> list[str]:
     notes = []
     if blocks := changes["gradient_checkpointing"]:
         notes.append(f"Checkpointing: {blocks.of}, each on its own.")
