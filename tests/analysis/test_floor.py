@@ -152,6 +152,13 @@ def test_growth_is_not_said_to_have_stopped() -> None:
             assert fitted(make(np.random.default_rng(seed))).level_since is None, (name, seed)
 
 
+@pytest.mark.parametrize(("steps", "jumps"), [(100, 0), (120, 6)])
+def test_equal_jumps_are_stages_if_the_next_one_did_not_come(steps: int, jumps: int) -> None:
+    """Layers are unfrozen every 15 steps, until all are: the sixth at step 89."""
+    line = GIB + np.minimum((np.arange(steps) + 1) // 15, 6) * MIB
+    assert (fitted(line).growing, fitted(line).jumps) == (not jumps, jumps)
+
+
 def test_a_line_with_one_high_value_or_with_noise_is_not_said_to_rise_in_jumps() -> None:
     line = 3 * GIB + step * MIB
     line[-1] += 5 * GIB

@@ -166,7 +166,7 @@ def jumps_of(at: FloatArray, low: FloatArray) -> int:
     """Number of jumps that make up the rise, if these are few and memory is level between them; else 0.
 
     New stages and tasks do that. Jumps of about one size at about equal distances are no stages, but growth: of each fold or epoch
-    something is retained.
+    something is retained. If the next one did not come when it was due, they were stages all the same.
 
     at, low   positions and values as :func:`lowest` gives them
     """
@@ -186,7 +186,9 @@ def jumps_of(at: FloatArray, low: FloatArray) -> int:
         return 0
     if len(together) >= REGULAR_JUMPS:
         gaps = np.diff([at[one[0]] for one in together])
-        if max(float(np.std(one) / np.mean(one)) for one in (sizes, gaps)) < IRREGULAR:
+        regular = max(float(np.std(one) / np.mean(one)) for one in (sizes, gaps)) < IRREGULAR
+        overdue = float(at[-1] - at[together[-1][0]]) >= (1 + IRREGULAR) * float(gaps.max())
+        if regular and not overdue:
             return 0
     return len(together)
 
