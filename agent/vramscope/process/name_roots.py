@@ -56,7 +56,11 @@ class Root(NamedTuple):
         return f"{self.owner.rpartition('.')[2]}.{self.name}" if self.kind == "class" else self.name
 
     def __str__(self) -> str:
-        where = {"local": f"local '{self.name}' of {self.owner}()", "class": f"class {self.owner}.{self.name}"}
+        where = {
+            "local": f"local '{self.name}' of {self.owner}()",
+            "class": f"class {self.owner}.{self.name}",
+            "context variable": f"context variable '{self.name}'",
+        }
         return where.get(self.kind, f"global '{self.name}'")
 
 

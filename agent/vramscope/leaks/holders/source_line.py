@@ -10,6 +10,7 @@ from typing import Final
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.bytecode import with_inner
 from vramscope.leaks.holders.grouping import GROWS
+from vramscope.leaks.holders.key import HolderKind
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.leaks.scan.paths import Path
@@ -32,6 +33,11 @@ def place_of(
     at = line_search.added_at(own_codes(links[-1].kind), "self") if container else None
     if at is not None:
         return at  # a container of the user's own class, which fills itself
+    if root.kind == HolderKind.CONTEXT_VARIABLE.value and len(links) == 1 and not container:
+        every = [part for code in codes.all for part in with_inner(code)]
+        at = line_search.called_at(every, root.name, frozenset(("set",)))
+        if at is not None:
+            return at
     name, owner, of = root.name, None, ""
     labels = [f".{root.name}" if root.name.startswith("_global_") else "", *(link.label for link in links[1:])]
     if any(label.startswith("._") and label.endswith("hooks") for label in labels):
