@@ -24,6 +24,8 @@ from vramscope.protocol.series import OVERLAPS
 PROGRAMS: Final = tuple(sorted((Path(__file__).parent / "programs").glob("*.py")))
 MARK: Final = "# <- here"
 TIMEOUT_S: Final = 300
+BYTES_SLACK: Final = 0.3
+"""Accepted difference of the growth, as a fraction."""
 ALARMING: Final = ("leak", "growth")
 """Levels of the leak verdict that are shown as a badge."""
 
@@ -56,6 +58,10 @@ class Truth:
     memory: str = "16G"
     cause: tuple[str, ...] = ()
     mentions: tuple[tuple[str, ...], ...] = ()
+    bytes_per_step: int = 0
+    """Growth in device memory. 0: not known."""
+    raises_peak: bool = False
+    """Whether the leak raises the peak by most of what it retains. False: not known."""
     lines: tuple[int, ...] = ()
 
     @classmethod
@@ -179,10 +185,24 @@ def _leak(truth: Truth, said: Said) -> tuple[Score, str]:
         return "partly", f"the line, of {truth.lines}: {_found(said)}"
     if truth.growing and level not in ALARMING:
         return "partly", f"{level}: {said.leaks['verdict']['sentence']}"
+    if wrong_bytes := _wrong_bytes(truth, named):
+        return "partly", wrong_bytes
     others = [leak for leak in found if leak not in named and leak["kind"] not in OVERLAPS and not leak["note"]]
     if others:
         return "partly", f"more than one: {_found(said)}"
     return "right", ""
+
+
+def _wrong_bytes(truth: Truth, named: list[dict[str, Any]]) -> str:
+    """Return what is wrong with the figures; empty if nothing is."""
+    growth = sum(leak["growth_bytes_per_step"] or 0.0 for leak in named)
+    if truth.bytes_per_step and abs(growth - truth.bytes_per_step) > BYTES_SLACK * truth.bytes_per_step:
+        return f"{growth:.0f} bytes a step, not {truth.bytes_per_step}: {[leak['held_bytes'] for leak in named]}"
+    for leak in named:
+        effect = leak["peak_effect_bytes"]
+        if truth.raises_peak and effect is not None and effect < leak["held_bytes"] / 2:
+            return f"retains {leak['held_bytes']}, effect on the peak {effect}"
+    return ""
 
 
 def _innocent(truth: Truth, said: Said) -> tuple[Score, str]:
