@@ -118,3 +118,10 @@ def test_memory_shows_whether_a_container_that_may_fill_up_still_grows(after: li
 def test_what_gets_a_tensor_every_ten_steps_may_go_on_without_one_for_a_while(steps: int, gone_on: bool) -> None:
     rare = leak(count=2, held_bytes=20 * MIB, growth=MIB)
     assert has_gone_on([rare], memory(100 * MIB, [100 * MIB] * steps)) is gone_on
+
+
+@pytest.mark.parametrize(("risen", "steps", "gone_on"), [(6, 20, True), (0, 11, True), (0, 40, False), (12, 40, True)])
+def test_six_tensors_with_each_new_key_come_every_twelve_steps(risen: int, steps: int, gone_on: bool) -> None:
+    by_epoch = leak(count=60, held_bytes=60 * MIB, growth=MIB / 2)
+    after = memory(100 * MIB, [100 * MIB] * (steps - 1) + [(100 + risen) * MIB])
+    assert has_gone_on([by_epoch], after, at_once=[6]) is gone_on

@@ -33,7 +33,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "renewed": (LEAKS + "verdict.judge:was_renewed", always(False)),
     "emptied": (LEAKS + "verdict.judge:is_plain_and_dead", always(False)),
     "parts of a container": (LEAKS + "verdict.judge:Judge._without_parts", lambda self, verdicts, groups: verdicts),
-    "batches of several calls": (LEAKS + "verdict.judge:_batches", lambda group, count, boundaries: count),
+    "batches of several calls": (LEAKS + "verdict.judge:batches_of", lambda group, count, boundaries: count),
     "wait for emptying": (LEAKS + "verdict.judge:Judge._waits", always(False)),
     "slower growth": (LEAKS + "verdict.history:_start_of_recent", always(None)),
     "call arguments": (LEAKS + "detector:is_argument", always(False)),

@@ -69,23 +69,32 @@ class MemorySinceScan:
         return max(0, self.peak_bytes - self.work_bytes - (self._at_scan - held_bytes))
 
 
-def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan) -> bool:
+def has_gone_on(growing: Sequence[messages.Leak], memory: MemorySinceScan, at_once: Sequence[float] = ()) -> bool:
     """Whether memory rose since the last scan as fast as what grew at it. True if too few steps ended or its rise is unknown.
 
     What gets one tensor every eight steps, at each checkpoint, say, does not rise in four.
+
+    at_once   tensors that each of them gets together, if known; 0: unknown
     """
-    on_card = [leak for leak in growing if leak.peak_effect_bytes]
-    expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak in on_card)
+    together = [max(TENSORS_AT_ONCE, one) for one in at_once] or [TENSORS_AT_ONCE] * len(growing)
+    on_card = [(leak, times) for leak, times in zip(growing, together, strict=True) if leak.peak_effect_bytes]
+    expected = sum(max(0.0, leak.growth_bytes_per_step or 0.0) for leak, _ in on_card)
     risen = memory.risen_bytes
-    if risen is None or memory.steps < max([POLICY.baseline_window, *map(_steps_for_more, on_card)]):
+    steps = [_steps_for_more(leak, times) for leak, times in on_card]
+    if risen is None or memory.steps < max([POLICY.baseline_window, *steps]):
         return True
-    return risen >= (1 - DOUBT) * expected * memory.steps
+    to_come = sum(_bytes_each(leak) * times for leak, times in on_card if times > TENSORS_AT_ONCE)
+    return risen + to_come >= (1 - DOUBT) * expected * memory.steps
 
 
-def _steps_for_more(leak: messages.Leak) -> float:
-    """Steps in which a holder that is growing as before must have got at least one more tensor."""
+def _bytes_each(leak: messages.Leak) -> float:
+    return leak.held_bytes / max(1, leak.count)
+
+
+def _steps_for_more(leak: messages.Leak, tensors: float) -> float:
+    """Steps in which a holder that is growing as before must have got at least this number of tensors."""
     growth = leak.growth_bytes_per_step or 0.0
-    return TENSORS_AT_ONCE * leak.held_bytes / max(1, leak.count) / growth if growth > 0 else 0.0
+    return tensors * _bytes_each(leak) / growth if growth > 0 else 0.0
 
 
 def at_end(leaks: Sequence[messages.Leak], memory: MemorySinceScan, step: int) -> list[messages.Leak]:

@@ -60,6 +60,8 @@ class FindingRegistry:
         self._filling: dict[FindingKey, messages.Leak] = {}
         """Containers that grew at the newest scan and may fill up. They are reported if they grow until the end."""
         self._filling_before: dict[FindingKey, messages.Leak] = {}
+        self._at_once: dict[FindingKey, float] = {}
+        """Tensors that each of those gets together."""
         self._recurring: set[FindingKey] = set()
         """Those whose keys come again: the end of the run does not show that they would have grown on."""
         self._closed: dict[FindingKey, messages.ClosedLeak] = {}
@@ -101,7 +103,8 @@ class FindingRegistry:
         if not filling:
             return
         self._filling = {key: leak for key, leak in self._filling.items() if key not in filling}
-        if has_gone_on([*filling.values(), *self._leaks.values()], memory):
+        growing = {**filling, **self._leaks}
+        if has_gone_on([*growing.values()], memory, [self._at_once.get(key, 0) for key in growing]):
             for key, leak in filling.items():
                 self._put(key, leak)
             self._reason += "; it had not filled up when the run ended"
@@ -162,7 +165,7 @@ class FindingRegistry:
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits in (Reason.MAY_FILL_UP, Reason.SLOWS_DOWN, Reason.IS_CUT):
             (self._recurring.add if verdict.keys_recur else self._recurring.discard)(key)
-            self._filling[key] = leak
+            self._filling[key], self._at_once[key] = leak, verdict.at_once
             return
         if verdict.waits is not None or verdict.emptied_after is not None:
             if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:

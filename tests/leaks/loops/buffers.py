@@ -294,3 +294,58 @@ def deque_beside_numbers(device: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in loader(device):
         step_on(model, optimizer, x, y)
+
+
+@innocent(
+    "a window that is not full when the run ends: the code says how many it has at most", settles_bytes=48 * BATCH
+)
+def window_that_is_not_full_yet(device: str) -> None:
+    model, optimizer = training(device)
+    recent: list[torch.Tensor] = []
+    for x, y in loader(device, steps=48):
+        recent.append(x.clone())
+        if len(recent) > 200:
+            recent.pop(0)
+        step_on(model, optimizer, x, y)
+
+
+class Pool:
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.rows: list[torch.Tensor] = []
+
+    def add(self, rows: torch.Tensor) -> None:
+        self.rows.append(rows)
+        while len(self.rows) > self.most:
+            self.rows.pop(0)
+
+
+@innocent("the same, where an attribute has the number", settles_bytes=48 * BATCH)
+def pool_that_is_not_full_yet(device: str) -> None:
+    model, optimizer = training(device)
+    pool = Pool(150)
+    for x, y in loader(device, steps=48):
+        pool.add(x.clone())
+        step_on(model, optimizer, x, y)
+
+
+@innocent(
+    "what compression leaves out of gradients: replaced at each step, and more as layers are unfrozen",
+    settles_bytes=4 << 20,
+)
+def residues_of_unfrozen_layers(device: str) -> None:
+    model = nn.Sequential(*(nn.Linear(128, 128) for _ in range(7)), nn.Linear(128, 10)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model[:-1].requires_grad_(False)
+    residues: dict[str, torch.Tensor] = {}
+    for step, (x, y) in enumerate(loader(device, steps=80)):
+        if step % 12 == 11:
+            model[6 - step // 12].requires_grad_(True)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                whole = parameter.grad + residues.get(name, 0)
+                parameter.grad = whole.round(decimals=2)
+                residues[name] = whole - parameter.grad
+        optimizer.step()

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.policy import POLICY
-from vramscope.leaks.scan.object_children import is_array
+from vramscope.leaks.scan.object_children import is_array, length
 from vramscope.leaks.scan.paths import Path
 from vramscope.process import type_info
 
@@ -166,7 +166,8 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
     """
     links = path.links()
     root = links[0].root
-    if root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name):
+    is_made_anew = root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name)
+    if is_made_anew and not (len(links) > 1 and is_of_class(links[1])):
         return links[:1]  # the loop assigns it in each iteration: freeing it frees all that is in it
     has_tee = any(link.kind is TEE for link in links)
     for position, link in enumerate(links[1:], start=1):
@@ -177,6 +178,14 @@ def held_links(path: Path, family: Grouping | None = None) -> list[Path]:
             if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
                 return links[:position]
     return links
+
+
+def is_of_class(link: Path) -> bool:
+    """Whether an attribute is that of the object's class: it outlives the object."""
+    if link.parent is None or not link.label.startswith("."):
+        return False
+    shared = (type_info.namespace(base).get(link.label[1:]) for base in type_info.bases(link.parent.kind))
+    return any(type(one) is link.kind and length(one) == link.size is not None for one in shared)
 
 
 def shared_labels(paths: Sequence[Path], skip: int) -> list[str]:

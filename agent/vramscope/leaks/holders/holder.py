@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Final, NamedTuple
 
-from vramscope.leaks.holders import drains, line_search
+from vramscope.leaks.holders import drains, limits, line_search
 from vramscope.leaks.holders.drains import Drain
 from vramscope.leaks.holders.grouping import (
     GROWS,
@@ -65,6 +65,8 @@ class Holder(NamedTuple):
     """True if the code also removes from it or overwrites it: it may have a bound that is not reached yet."""
     limited: bool = False
     """True if the code that adds to it, or that makes a tensor longer, compares its length (drains.py)."""
+    limit: int | None = None
+    """Elements above which the code takes some out (drains.py)."""
     keyed: bool = False
     """True for a container by key, such as a dict: it grows no more when the keys come again."""
     looked_up: bool = False
@@ -169,6 +171,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Grouping | None = Non
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         drained=is_container and taking is not None,
+        limit=_limit_of(links, codes) if is_container else None,
         limited=_is_limited(links, codes, is_container=is_container),
         # PyTorch gives each hook a number of its own: no entry comes again
         keyed=(issubclass(last.kind, Mapping) and not in_optimizer and mechanism is not Mechanism.HOOKS)
@@ -355,6 +358,11 @@ def _is_limited(links: list[Path], codes: Codes, *, is_container: bool) -> bool:
     found = _own_name(links, codes)
     limits = drains.is_limited if is_container else drains.is_shortened
     return found is not None and limits(found[0], found[1], attribute=found[2])
+
+
+def _limit_of(links: list[Path], codes: Codes) -> int | None:
+    found = _own_name(links, codes)
+    return None if found is None else limits.limit_of(links, found[0], found[1], attribute=found[2])
 
 
 def _is_looked_up(links: list[Path], codes: Codes) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
+from vramscope.leaks.verdict.scan_context import iterations_since
 from vramscope.steps.phase import EVAL
 
 if TYPE_CHECKING:
@@ -137,3 +138,13 @@ def _bytes_after(intervals: Sequence[PhaseInterval]) -> int:
 def _peak(intervals: Sequence[PhaseInterval], at: int) -> int:
     """Peak of allocated bytes on the device at that position."""
     return max((interval.cuts[at].peak_allocated_bytes for interval in intervals if at < len(interval.cuts)), default=0)
+
+
+def batches_of(group: HeldMemory, count: int, boundaries: Sequence[int]) -> float:
+    """Number of evaluation batches in which these graphs were added; usually one each. (Between two evaluations lie training
+    steps; an image can take many calls of the model.)"""
+    births = group.births
+    span = iterations_since(births[0], boundaries) - iterations_since(births[-1], boundaries)
+    if count < 2 or span < count or births[0] < boundaries[0]:
+        return count
+    return span * count / (count - 1)

@@ -127,6 +127,13 @@ def gains_elements(seen: Sequence[Observation]) -> bool:
     return seen[-1].elements > seen[0].elements
 
 
+def gains_keys_lately(seen: Sequence[Observation]) -> bool:
+    """True if the container has more elements than at any scan of the first half of the iterations."""
+    first, last = seen[0], seen[-1]
+    early = [one.elements for one in seen if 2 * one.iteration <= first.iteration + last.iteration]
+    return last.elements > max(early)
+
+
 def keys_recur(seen: Sequence[Observation]) -> bool:
     """True if some keys came again: the container got fewer elements than there were iterations, or fewer as time went on."""
     first, last = seen[0], seen[-1]

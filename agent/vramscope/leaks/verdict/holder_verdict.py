@@ -41,6 +41,8 @@ class HolderVerdict:
     """Why it is not reported yet: the container may be emptied, or may fill up. None where it is reported."""
     keys_recur: bool = False
     """True for a cache by key that got fewer keys than there were iterations, so that some came again, or ever fewer keys."""
+    at_once: float = 0
+    """Tensors that a container by key gets with each new key; 0 if it gets no new keys."""
     emptied_after: int | None = None
     """Iterations from one emptying to the next; None if none was seen."""
     speaks_for: frozenset[FindingKey] = frozenset()

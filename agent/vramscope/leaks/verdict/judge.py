@@ -16,24 +16,30 @@ from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.deduplicate import without_duplicates
-from vramscope.leaks.verdict.evaluation import EvaluationAccumulation
+from vramscope.leaks.verdict.evaluation import EvaluationAccumulation, batches_of
 from vramscope.leaks.verdict.history import (
     MOST_TRANSITIONS,
     HolderHistory,
     Observation,
     bytes_per_iteration,
     bytes_per_step,
+    gains_elements,
     has_settled,
     has_shrunk,
     is_plain_and_dead,
-    keys_recur,
     late_growth,
     start_of_growth,
     was_renewed,
 )
 from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.leak_kind import Classification, LeakKind
-from vramscope.leaks.verdict.may_fill_up import may_be_for_a_training, may_have_a_bound, waits_to_fill
+from vramscope.leaks.verdict.may_fill_up import (
+    is_no_proof,
+    may_be_for_a_training,
+    may_have_a_bound,
+    replaces_values,
+    waits_to_fill,
+)
 from vramscope.leaks.verdict.periodic import AccumulationCycle, RestartCycle
 from vramscope.leaks.verdict.scan_context import ScanContext, iterations_since
 from vramscope.leaks.verdict.states import HolderState, Reason, Transition
@@ -214,7 +220,8 @@ class Judge:
         before = history.observations
         now = self._observed(group, context, iteration, material, before)
         cycle = history.accumulation
-        if cycle is not None and cycle.note_emptying():
+        replaced = replaces_values(group.holder, before, now)
+        if not replaced and cycle is not None and cycle.note_emptying():
             history.restart(step)
         elif before and now.tensors <= POLICY.emptied_share * before[-1].tensors and is_plain_and_dead(before[-1]):
             self._empty(key, history, step)
@@ -323,7 +330,9 @@ class Judge:
         given = advice.advice_for(kind.name, group, context.retain_graph_at, chain=kind.chain, per=context.per)
         age = max(now.reach, 1) if group.graphs else None
         if kind.name == "growing-eval" and context.evaluating:
-            growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, context.boundaries))
+            growth = group.held_bytes / (
+                kind.count if kind.chain else batches_of(group, kind.count, context.boundaries)
+            )
         is_new = kind.name == "tensor-growth" and history.state is not HolderState.REPORTED
         waits = Reason.MAY_FILL_UP if is_new and may_be_for_a_training(now, context) else None
         found = HolderVerdict(
@@ -340,15 +349,16 @@ class Judge:
             elif (
                 is_new
                 and may_have_a_bound(group, cycle, scans)
-                and (kind.reason is Reason.STILL_MORE or waits_to_fill(cycle.started, now))
+                and (kind.reason is Reason.STILL_MORE or waits_to_fill(holder, cycle.started, now))
             ):
                 late = late_growth(scans) if kind.reason is Reason.STILL_MORE else None
                 found.waits = Reason.MAY_FILL_UP if late is None else Reason.SLOWS_DOWN
                 found.growth = growth if late is None else late
                 slower = kind.reason is Reason.STILL_MORE and (holder.keyed or late is not None)
-                found.keys_recur = slower or (holder.looked_up and keys_recur(scans))
+                found.keys_recur = slower or is_no_proof(holder, scans)
+                found.at_once = now.tensors / now.elements if holder.keyed and gains_elements(scans) else 0
             found.emptied_after = cycle.after
-        elif is_new and (holder.cut or (holder.limited and waits_to_fill(scans[0].iteration, now))):
+        elif is_new and (holder.cut or (holder.limited and waits_to_fill(holder, scans[0].iteration, now))):
             found.waits, found.keys_recur = Reason.IS_CUT if holder.cut else Reason.MAY_FILL_UP, holder.cut
         elif kind.chain and context.per == "step":
             restarts = history.restarts
@@ -386,13 +396,3 @@ def _living(group: HeldMemory) -> Iterator[Any]:
 def material_bytes(live_bytes: int) -> int:
     """Bytes below which a holder is not reported unless it grows."""
     return max(POLICY.material_bytes, int(POLICY.material_share * live_bytes))
-
-
-def _batches(group: HeldMemory, count: int, boundaries: Sequence[int]) -> float:
-    """Number of evaluation batches in which these graphs were added; usually one each. (Between two evaluations lie training
-    steps; an image can take many calls of the model.)"""
-    births = group.births
-    span = iterations_since(births[0], boundaries) - iterations_since(births[-1], boundaries)
-    if count < 2 or span < count or births[0] < boundaries[0]:
-        return count
-    return span * count / (count - 1)

@@ -1,0 +1,85 @@
+"""Finds the number above which the code takes elements out of a container: ``if len(self.rows) > self.most: self.rows.pop(0)``.
+
+The line tells where the number is from: a constant, an attribute of the object that has the container, or a global.
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from vramscope.leaks.holders.bytecode import Line, has_variable, lines_of, with_inner
+from vramscope.leaks.scan.object_children import Shapes, children
+from vramscope.leaks.scan.paths import Path
+from vramscope.process import name_roots, type_info
+
+NUMBERS: Final = ("LOAD_CONST", "LOAD_SMALL_INT")
+"""Instructions that load a number."""
+MOST_OBJECTS: Final = 64
+"""Objects of a class that are asked for their limit, the newest ones."""
+
+
+def limit_of(links: list[Path], codes: Iterable[types.CodeType], name: str, *, attribute: bool) -> int | None:
+    """The largest number that such a line compares the length with; None if there is no such line, or no number is known.
+
+    links   path to the container
+    name    of the container in these functions, of a variable or an ``attribute``
+    """
+    for code, line in _guards(codes, name, attribute=attribute):
+        known = [*_constants(code, line.number)]
+        known += _values_of(links, line.attributes_loaded) if attribute else []
+        known += _globals_of(code, line.loads)
+        if known:
+            return max(known)
+    return None
+
+
+def _guards(codes: Iterable[types.CodeType], name: str, *, attribute: bool) -> Iterator[tuple[types.CodeType, Line]]:
+    """Lines that compare the length, where they or the next ones take something out."""
+    for code in codes:
+        for part in with_inner(code):
+            lines = lines_of(part) if has_variable(part, name) else ()
+            its = [line for line in lines if name in (line.attributes_loaded if attribute else line.loads)]
+            for line, after in itertools.pairwise((*its, *its[-1:])):
+                if line.asks_size and (line.removes or (after.removes and after.number > line.number)):
+                    yield part, line
+
+
+def _constants(code: types.CodeType, number: int) -> Iterator[int]:
+    """Whole numbers on a line, without 0 and 1: those are subscripts."""
+    lines = {start: line for start, _, line in code.co_lines()}
+    current: int | None = None
+    for instruction in dis.get_instructions(code):
+        current = lines.get(instruction.offset, current)
+        value = instruction.argval
+        if current == number and instruction.opname in NUMBERS and type(value) is int and value > 1:
+            yield value
+
+
+def _values_of(links: list[Path], names: frozenset[str]) -> Iterator[int]:
+    """Values of those attributes that are whole numbers, of the objects that have the container."""
+    objects, shapes = [links[0].root.value], Shapes()
+    for link in links[1:-1]:
+        objects = [
+            child
+            for value in objects
+            for label, child in children(value, shapes)
+            if label == link.label and type(child) is link.kind
+        ][-MOST_OBJECTS:]
+    for value in objects:
+        yield from _numbers(type_info.attributes_of(value, type_info.dict_of(type(value))) or {}, names)
+        yield from _numbers(type_info.namespace(type(value)), names)
+
+
+def _globals_of(code: types.CodeType, names: frozenset[str]) -> Iterator[int]:
+    for module in name_roots.user_modules():
+        if module.__dict__.get("__file__") == code.co_filename:
+            yield from _numbers(module.__dict__, names - {*code.co_varnames})
+
+
+def _numbers(values: Any, names: frozenset[str]) -> Iterator[int]:
+    found = (values.get(name) for name in names)
+    return (value for value in found if type(value) is int)
