@@ -7,7 +7,7 @@ import pytest
 
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.evidence import facts_of_message
-from vramscope.oom_diagnosis.message_amounts import conf_of
+from vramscope.oom_diagnosis.message_backend import conf_of
 from vramscope.oom_diagnosis.parse_message import parse
 
 NO_ERROR = r"""

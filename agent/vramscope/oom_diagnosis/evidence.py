@@ -10,7 +10,8 @@ from vramscope.oom_diagnosis.data_of_steps import is_made_in_each_step
 from vramscope.oom_diagnosis.facts import Facts, line_of
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, YOUNG_STEPS, growing, growth_of, retained_by_all
 from vramscope.oom_diagnosis.message import Message
-from vramscope.oom_diagnosis.message_amounts import EXABYTE, OLD_FORMATS, conf_of, software_of
+from vramscope.oom_diagnosis.message_amounts import EXABYTE
+from vramscope.oom_diagnosis.message_backend import OLD_FORMATS, conf_of, software_of
 from vramscope.oom_diagnosis.message_kinds import ON_HOST
 from vramscope.protocol.gpu_backend import allocator_variable, software
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, DataHolder, OomRecord

@@ -41,8 +41,8 @@ from vramscope.oom_diagnosis.message_amounts import (  # fmt: skip
     WORKER,
     Numbers,
     amount,
-    wording_of,
 )
+from vramscope.oom_diagnosis.message_backend import wording_of
 from vramscope.oom_diagnosis.message_context import (  # fmt: skip
     follows_device_assert,
     later_exception,
