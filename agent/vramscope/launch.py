@@ -122,15 +122,17 @@ def _exec(command: Sequence[str], environment: Mapping[str, str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vramscope run",
-        description="Run a training and record its GPU memory, without a change of its code.",
+        description="Watch the GPU memory of a training, without a change of its code.",
         usage="vramscope run [--project P] [--name N] [--server URL] [--tag T]... [--interval-ms N] -- COMMAND ...",
     )
     parser.add_argument("--project", help="project that the run belongs to")
     parser.add_argument("--name", help="name of the run")
-    parser.add_argument("--server", help="address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265)")
-    parser.add_argument("--tag", action="append", help="tag of the run; repeat for several")
+    parser.add_argument(
+        "--server", help="address of the server (default: VRAMSCOPE_SERVER, else http://127.0.0.1:8265)"
+    )
+    parser.add_argument("--tag", action="append", help="tag of the run (repeatable)")
     parser.add_argument("--interval-ms", help="milliseconds between two samples (default 100)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run, after --")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run, after --")
     return parser
 
 

@@ -11,8 +11,8 @@ from vramscope import __version__
 from vramscope_server.agent_commands import AGENT_COMMANDS
 
 SERVER_EXTRA = "vramscope: {word} needs more than the agent: pip install 'vramscope[server]'"
-AGENT_ALONE = """Usage: vramscope run [OPTIONS] -- COMMAND ...   run a training and watch its GPU memory
-       vramscope sync [OPTIONS]                  send what was kept on disk while the server was away
+AGENT_ALONE = """Usage: vramscope run [OPTIONS] -- COMMAND ...   watch the GPU memory of a training
+       vramscope sync [OPTIONS]                  send data that was stored while no server answered
        vramscope --version
 
 server, ls, show and all else need more than the agent: pip install 'vramscope[server]'"""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import typer
 from running import RunningServer
+from typer.testing import CliRunner
 
 from vramscope import launch
 from vramscope.protocol import messages
@@ -48,6 +49,14 @@ COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[
 
 def test_each_command_has_its_section_and_the_page_has_no_other():
     assert re.findall(r"^## (.+)$", CLI, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_list_of_commands_cuts_no_sentence():
+    """80 columns, as in a narrow terminal. The commands of the first minutes come first."""
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+    assert "..." not in shown
+    listed = re.findall(r"^  (\w+)  +\S", shown, re.MULTILINE)
+    assert listed == list(COMMANDS) and listed[:3] == ["server", "run", "demo"]
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - AGENTS_OWN))

@@ -65,7 +65,7 @@ class SyncResult(msgspec.Struct, kw_only=True):
 def main(argv: Sequence[str]) -> int:
     """Run the command with the arguments after ``sync``. Returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="vramscope sync", description="Send the batches that were kept on disk during an outage."
+        prog="vramscope sync", description="Send data that trainings stored on disk while no server answered."
     )
     parser.add_argument("--server", help="send everything to this server instead of the server of each run")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

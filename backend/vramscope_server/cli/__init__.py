@@ -18,7 +18,9 @@ from vramscope_server.tables.formats import TableFile
 
 app = typer.Typer(
     name="vramscope",
-    help="GPU memory monitor for PyTorch training.",
+    help="GPU memory monitor for PyTorch training.\n\n\b\n"
+    "vramscope server                   start the server\n"
+    "vramscope run -- python train.py   watch a training, in a second terminal",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,6 +32,8 @@ ServerUrl = Annotated[str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", h
 DEFAULT_SERVER = "http://127.0.0.1:8265"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 RunName = Annotated[str, typer.Argument(help="Run id, unique id prefix, or name", metavar="RUN")]
+DatabaseUrl = Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")]
+DataFolder = Annotated[Path | None, typer.Option(help="Folder of the SQLite file, if --database is not given")]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,8 +47,8 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def server(
     host: Annotated[str | None, typer.Option(help="Address to listen at; beyond loopback tokens are required")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at (default 8265; 0 = any free port)")] = None,
-    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
+    database: DatabaseUrl = None,
+    data_dir: DataFolder = None,
     workers: Annotated[int | None, typer.Option(help="Number of processes (default 1; more need PostgreSQL)")] = None,
 ) -> None:
     """Run the server. Defaults come from VRAMSCOPE_HOST, VRAMSCOPE_PORT and so on."""
@@ -53,46 +57,10 @@ def server(
     raise typer.Exit(serve(host, port, database, data_dir, workers))
 
 
-@app.command()
-def token(
-    action: Annotated[TokenAction, typer.Argument(help="create, list or revoke", metavar="create|list|revoke")],
-    name: Annotated[str, typer.Argument(help="Name of the token; to revoke, its name or id")] = "",
-    role: Annotated[
-        TokenRole,
-        typer.Option(
-            help="read: look at everything; write: also send and change runs; admin: also delete, make tokens"
-        ),
-    ] = TokenRole.write,
-    project: Annotated[
-        list[str] | None, typer.Option(help="Project to bind it to; several with an option each (default: all)")
-    ] = None,
-    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or path of an SQLite file")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
-    as_json: Json = False,
-) -> None:
-    """Create, list or revoke access tokens, on the server's machine."""
-    from vramscope_server.cli import access_tokens
-
-    if action is TokenAction.create:
-        access_tokens.create(name, role.value, project or [], database, data_dir)
-    elif action is TokenAction.list:
-        access_tokens.show(as_json, database, data_dir)
-    else:
-        access_tokens.revoke(name, database, data_dir)
-
-
-@app.command()
-def backup(
-    folder: Annotated[Path, typer.Argument(help="Folder for the copies")],
-    every: Annotated[float, typer.Option(min=0, help="Hours between two copies, until Ctrl-C (0 = one copy)")] = 0,
-    keep: Annotated[int, typer.Option(min=0, help="Number of copies that stay (0 = all)")] = 7,
-    database: Annotated[str | None, typer.Option(help="Path of the SQLite file")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the SQLite file, without --database")] = None,
-) -> None:
-    """Copy an SQLite database and its snapshot files while the server runs."""
-    from vramscope_server.cli.backup import show
-
-    show(folder, every, keep, database, data_dir)
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
+    """Watch a training: vramscope run -- python train.py"""
+    raise typer.Exit(AGENT_COMMANDS["run"](words))
 
 
 @app.command()
@@ -194,7 +162,7 @@ def check(
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Check a run in CI: exit 1 if it failed, leaked or exceeded a limit."""
+    """For CI: exit 1 if a run failed, leaked or exceeded a limit."""
     from vramscope_server.cli.check import Limits, show
 
     show(server, as_json, run, Limits(peak_allocated, peak_reserved, baseline, tolerance), skip or [], strict)
@@ -252,7 +220,7 @@ def report(
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Write a run, or a comparison of runs with the first one, as one HTML file that needs no server."""
+    """Write a run as one HTML file. Several runs: a comparison with the first one."""
     from vramscope_server.cli.report import run_command
 
     run_command(server, run or [], job, out)
@@ -267,7 +235,7 @@ def export(
     rank: export_options.RankNumber = None,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Write a table as CSV, JSON or Parquet; without --table, list all tables."""
+    """Write a table as CSV, JSON or Parquet. Without --table: list all tables."""
     from vramscope_server.cli.export import run_command
 
     run_command(server, run or [], table, form.value, out, rank)
@@ -287,7 +255,7 @@ def whatif(
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Replay a run under other allocator settings: peak reserved and the smallest device that fits."""
+    """Replay a run under other allocator settings. Shows peak reserved and the smallest device that fits."""
     from vramscope_server.cli.whatif import show
 
     show(server, as_json, target, conf or [], device_bytes)
@@ -327,12 +295,6 @@ def snapshot(
     show(file, as_json, server, html)
 
 
-@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
-def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
-    """Run a training with the agent, without code changes."""
-    raise typer.Exit(AGENT_COMMANDS["run"](words))
-
-
 @app.command()
 def dryrun(
     command: options.CommandWords,
@@ -347,7 +309,7 @@ def dryrun(
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
-    """Run a training on an emulated GPU: does it fit on this card?"""
+    """Check on an emulated GPU whether a training fits on a card."""
     from vramscope_server.cli.dryrun import show
 
     raise typer.Exit(show(server, as_json, command, card, steps, timeout, tries, ranks, as_rank, assume or (), html))
@@ -368,7 +330,7 @@ def mcp(
     ] = False,
     server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Answer a coding agent's questions about runs, over the Model Context Protocol."""
+    """Answer a coding agent's questions about runs, over MCP."""
     try:
         from vramscope_server.cli.coding_agents.server import serve
     except ModuleNotFoundError as missing:
@@ -381,8 +343,47 @@ def mcp(
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-    """Send data that trainings kept on disk while the server was down."""
+    """Send data that trainings stored while no server answered."""
     raise typer.Exit(AGENT_COMMANDS["sync"](words or []))
+
+
+@app.command()
+def token(
+    action: Annotated[TokenAction, typer.Argument(help="What to do", metavar="create|list|revoke")],
+    name: Annotated[str, typer.Argument(help="Name of the token; to revoke: name or id", metavar="NAME")] = "",
+    role: Annotated[
+        TokenRole, typer.Option(help="read: look at everything; write: also send and change runs; admin: everything")
+    ] = TokenRole.write,
+    project: Annotated[
+        list[str] | None, typer.Option(help="Limit the token to this project (repeatable; default: all projects)")
+    ] = None,
+    database: DatabaseUrl = None,
+    data_dir: DataFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Create, list or revoke access tokens, on the server's machine."""
+    from vramscope_server.cli import access_tokens
+
+    if action is TokenAction.create:
+        access_tokens.create(name, role.value, project or [], database, data_dir)
+    elif action is TokenAction.list:
+        access_tokens.show(as_json, database, data_dir)
+    else:
+        access_tokens.revoke(name, database, data_dir)
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Folder for the copies", metavar="FOLDER")],
+    every: Annotated[float, typer.Option(min=0, help="Hours between two copies, until Ctrl-C (0 = one copy)")] = 0,
+    keep: Annotated[int, typer.Option(min=0, help="Number of newest copies to keep (0 = all)")] = 7,
+    database: Annotated[str | None, typer.Option(help="Path of the SQLite file")] = None,
+    data_dir: DataFolder = None,
+) -> None:
+    """Copy an SQLite database and its snapshot files. The server may run."""
+    from vramscope_server.cli.backup import show
+
+    show(folder, every, keep, database, data_dir)
 
 
 def run_command(words: list[str]) -> int:
