@@ -39,13 +39,15 @@ def main() -> None:
         address = f"http://127.0.0.1:{free_port(words.port)}"
         server = start_server(address)
     try:
-        print(f"vramscope: watch it at {address}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
+        print(f"vramscope: open {address} to watch the training" + ("" if steps else "; Ctrl-C stops it"), flush=True)
         if train(address, steps) and steps:
             subprocess.run([VRAMSCOPE, "show", NAME], env={**os.environ, "VRAMSCOPE_SERVER": address}, check=True)
     finally:
         if server:
             stop(server)
-            print(f"vramscope: the server has stopped; to look again: VRAMSCOPE_DATA_DIR={DATA} {VRAMSCOPE} server")
+            print(
+                f"vramscope: the server has stopped. To see the runs again: VRAMSCOPE_DATA_DIR={DATA} {VRAMSCOPE} server"
+            )
 
 
 def is_vramscope(address: str) -> bool:

@@ -103,7 +103,7 @@ def main() -> None:
     emulated = device.type == "cuda" and torch.cuda.get_device_name().startswith("emulated")
     if device.type == "cpu":
         shape, batch = replace(shape, layers=2, width=128, heads=4, words=1024, positions=128), min(batch, 4)
-        print("A small model trains on the CPU. Its memory is known in part only.", flush=True)
+        print("A small model trains on the CPU, where PyTorch does not count memory.", flush=True)
     if emulated:
         print("The GPU is emulated. It counts memory and computes nothing, so there is no loss.", flush=True)
 

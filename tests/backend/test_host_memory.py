@@ -59,10 +59,10 @@ def test_the_words_name_the_rank_with_most() -> None:
     large = HighestHostMemory(GIB, 3 * GIB, GIB // 2, children=4, largest_child_bytes=GIB, used_bytes=8 * GIB).answer
     ranks = [{"rank": 0, "host_memory": small}, {"rank": 1, "host_memory": large}, {"rank": 2, "host_memory": None}]
     assert _host_memory({"ranks": ranks}) == (  # type: ignore[arg-type, typeddict-item]
-        "at most on rank 1: this process 1.00 GiB without files and libraries, 4 child processes 3.00 GiB (largest 1.00 GiB), "
-        "shared memory 512 MiB, other 3.50 GiB"
+        "highest sum, on rank 1: this process 1.00 GiB (without files and libraries), 4 child processes 3.00 GiB (largest "
+        "1.00 GiB), shared memory 512 MiB, rest of the host 3.50 GiB"
     )
     assert _host_memory({"ranks": [ranks[0]]}) == (  # type: ignore[arg-type, typeddict-item]
-        "at most: this process 1.00 GiB without files and libraries, 0 child processes 0 B, shared memory 0 B, other unknown"
+        "highest sum: this process 1.00 GiB (without files and libraries), shared memory 0 B, rest of the host unknown"
     )
     assert _host_memory({"ranks": [ranks[2]]}) == ""  # type: ignore[arg-type, typeddict-item]

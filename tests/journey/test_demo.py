@@ -39,7 +39,7 @@ def test_the_demo_trains_shows_its_run_and_stops_what_it_started(tmp_path: Path)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     address = f"http://127.0.0.1:{port}"
-    assert f"vramscope: watch it at {address}\n" in done.stdout
+    assert f"vramscope: open {address} to watch the training\n" in done.stdout
     assert f"vramscope: watching run 'gpt2-small': {address}/runs/" in done.stderr
     fields = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if len(line.split(maxsplit=1)) == 2)
     assert fields["steps"].startswith("4")

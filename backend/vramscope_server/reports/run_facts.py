@@ -105,12 +105,12 @@ def _host_memory(run: RunInFull) -> str:
     named = "child processes" if children is None else f"{count(children)} child process{'' if children == 1 else 'es'}"
     most = f" (largest {amount(largest)})" if children and children > 1 and largest is not None else ""
     words = [
-        f"this process {amount(host['process_anonymous_bytes'])} without files and libraries",
-        f"{named} {amount(host['child_processes_bytes'])}{most}",
+        f"this process {amount(host['process_anonymous_bytes'])} (without files and libraries)",
+        *([f"{named} {amount(host['child_processes_bytes'])}{most}"] if children != 0 else []),
         f"shared memory {amount(host['shared_memory_bytes'])}",
-        f"other {amount(host['other_bytes'])}",
+        f"rest of the host {amount(host['other_bytes'])}",
     ]
-    of_rank = f"at most on rank {rank}: " if len(run["ranks"]) > 1 else "at most: "
+    of_rank = f"highest sum, on rank {rank}: " if len(run["ranks"]) > 1 else "highest sum: "
     return of_rank + ", ".join(words)
 
 

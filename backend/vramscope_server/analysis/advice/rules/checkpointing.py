@@ -71,7 +71,8 @@ def advise(facts: StepFacts) -> Advice | None:
         sentence=(
             f"Activations of the {count} blocks {names} are {amount(kept)} of {amount(facts.peak_bytes)} at the peak "
             f"({percent(kept / facts.peak_bytes)}). With checkpointing the peak falls by {amount(saves)}. Each block "
-            f"keeps its output, and needs up to {amount(recomputed_bytes)} while it is recomputed: one more forward pass in all."
+            f"keeps its output, and needs up to {amount(recomputed_bytes)} while it is recomputed. "
+            "A step then computes the forward pass of these blocks twice."
         ),
         saves_bytes=saves,
         evidence={

@@ -42,8 +42,9 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="weight_copies",
         sentence=(
-            f"{_copies_at_peak(len(copies), copied, facts.peak_bytes)}With 16-bit weights and gradients instead of 32-bit weights "
-            f"of {amount(facts.bytes_of(parameters))} the peak falls by {amount(saves)} or more, at lower precision."
+            f"{_copies_at_peak(len(copies), copied, facts.peak_bytes)}With weights and gradients in 16 bits "
+            f"(the 32-bit weights are {amount(facts.bytes_of(parameters))}), the peak falls by {amount(saves)} or more, at lower "
+            "precision."
         ),
         saves_bytes=saves,
         evidence={"copies": len(copies), "copies_bytes": copied, "modules": modules, "peak_after_bytes": after},
