@@ -84,7 +84,7 @@ def test_show_names_other_processes_and_their_device(server, cli):
 
 
 def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
-    """The contract of docs/architecture.md, key by key, and nothing but JSON on stdout."""
+    """The contract of docs/support.md, key by key, and nothing but JSON on stdout."""
     agent = make_run(server, "keys")
     code, out, err = cli("show", agent.run, "--json", "--server", server.url)
     assert (code, err) == (0, "")
@@ -165,7 +165,7 @@ def test_ls_json_gives_all_rows_and_obeys_its_conditions(server, cli):
 
 
 def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
-    """The contract of docs/architecture.md; empty where nothing leaks, and stderr says where nobody has looked."""
+    """The contract of docs/support.md; empty where nothing leaks, and stderr says where nobody has looked."""
     agent = make_run(server, "leaky")
     code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
     assert (code, json.loads(out)) == (0, []) and "no scan yet" in err

@@ -75,7 +75,7 @@ def test_counters_are_shown_before_and_at_the_error(server: RunningServer, cli: 
 
 
 def test_json_has_the_stable_keys(server: RunningServer, cli: Cli) -> None:
-    """The contract of docs/architecture.md, with nothing but JSON on stdout. Of two fatal errors the first is
+    """The contract of docs/support.md, with nothing but JSON on stdout. Of two fatal errors the first is
     shown.
     """
     first, second = new_id("o"), new_id("o")

@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 def test_json_has_the_keys_that_scripts_lean_on(recorded: dict[str, Any], cli: Cli) -> None:
-    """The contract of docs/architecture.md: one object a configuration, the recorded settings first."""
+    """The contract of docs/support.md: one object a configuration, the recorded settings first."""
     confs = ["expandable_segments:True", "max_split_size_mb:64"]
     code, out, err = cli("whatif", recorded["lengths"].path, *[w for conf in confs for w in ("--conf", conf)], "--json")
     assert (code, err) == (0, "")
