@@ -96,8 +96,9 @@ class LeaksPage extends RunPage {
     this.floor.classList.add("wide");
     bar.className = "view-bar";
     this.grid = h("div", { class: "charts" }, this.floor);
-    fill(this.root, stale, head, ended, verdict, left, this.grid);
-    this.order = new ChartsFirst(this.grid, [h("div", { class: "around-charts" }, strip, table, detail), bar]);
+    const around = h("div", { class: "around-charts" }, strip, table, detail);
+    fill(this.root, stale, head, ended, verdict, left, around, bar, this.grid);
+    this.order = new ChartsFirst(this.grid, [around, bar]);
     this.stops.push(() => this.order.close());
     this.draw();
     this.timers.push(

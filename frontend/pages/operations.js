@@ -6,6 +6,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { known, problemBanner } from "vramscope/parts/ui.js";
 import { costWords, nothingProfiled, profileBar } from "vramscope/parts/profile_bar.js";
+import { ChartsFirst } from "vramscope/parts/phone_order.js";
 import { ProfileTable } from "vramscope/parts/profile_table.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -63,13 +64,14 @@ class OperationsPage extends RunPage {
   }
 
   build() {
-    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, stack, empty } = this.divide(
+    const { stale, head, ended, bar, trouble, time, peak, figures, notes, by, stack, empty } = this.divide(
       "stale",
       "head",
       "ended",
       "bar",
       "trouble",
-      "verdict",
+      "time",
+      "peak",
       "figures",
       "notes",
       "by",
@@ -107,18 +109,22 @@ class OperationsPage extends RunPage {
     this.memory = figure("memory", "Memory during the steps");
     this.table = new ProfileTable();
     by.className = stack.className = "view-bar";
+    peak.className = "profile-peak";
+    const first = h("div", { class: "charts" }, this.memory);
     this.recorded = h(
       "div",
       {},
-      verdict,
+      h("div", { class: "banner verdict quiet profile-verdict", "aria-live": "polite" }, time, peak),
       figures,
       notes,
       stack,
-      h("div", { class: "charts" }, this.memory),
+      first,
       by,
       h("div", { class: "charts" }, this.modules, this.operations),
       this.table.element,
     );
+    this.order = new ChartsFirst(first, [notes, figures, peak, stack]);
+    this.stops.push(() => this.order.close());
     fill(this.root, stale, head, ended, bar, trouble, empty, this.recorded);
     this.show();
   }
@@ -231,7 +237,8 @@ class OperationsPage extends RunPage {
       }),
     );
     this.put("empty", [profiles, run.state], () => !this.chosen && nothingProfiled(run, profiles));
-    this.put("verdict", profile && [profile.time, profile.memory], () => profile && verdict(profile));
+    this.put("time", profile?.time, () => profile && sentence("Time.", profile.time));
+    this.put("peak", profile?.memory, () => profile && sentence("Memory.", profile.memory));
     this.put("figures", profile, () => profile && figures(profile));
     this.put(
       "notes",
@@ -282,14 +289,7 @@ class OperationsPage extends RunPage {
   }
 }
 
-function verdict({ time, memory }) {
-  return h(
-    "div",
-    { class: "banner verdict quiet profile-verdict", "aria-live": "polite" },
-    h("p", {}, h("strong", {}, "Time. "), time),
-    h("p", {}, h("strong", {}, "Memory. "), memory),
-  );
-}
+const sentence = (subject, words) => h("p", {}, h("strong", {}, `${subject} `), words);
 
 function figures(profile) {
   const cell = (name, label, value, note, title = null) =>

@@ -117,7 +117,7 @@ class SnapshotPage {
     this.views = new RecordingViews(
       [
         ["timeline", "Timeline and flamegraph", () => new AnatomyView({ file, by: "site" })], // snapshot files have no categories
-        ["segments", "Segments and what-if", () => new SegmentsView({ file })],
+        ["segments", "Segments and what-if", () => new SegmentsView({ file, said: () => notesOf(this.snapshot, this.device) })],
       ],
       {
         beside: this.chooser && h("label", {}, h("span", { class: "muted" }, "Device"), this.chooser),
@@ -213,7 +213,7 @@ function facts(snapshot, device) {
         .map((pool) => pool.join(","))
         .join("; ")}`,
   ].filter(Boolean);
-  const notes = [...snapshot.notes, ...device.notes];
+  const notes = notesOf(snapshot, device);
   return [
     h(
       "p",
@@ -229,6 +229,8 @@ function facts(snapshot, device) {
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];
 }
+
+const notesOf = (snapshot, device) => [...snapshot.notes, ...device.notes];
 
 /** All allocator settings that PyTorch reports at the end. The settings string contains only some of them. */
 function settingsInForce(settings) {

@@ -13,10 +13,16 @@ function keepingFocus(move) {
   if (focused !== document.activeElement) focused.focus({ preventScroll: true });
 }
 
-/** Keeps the elements `above` before `charts` on a wide screen. On a phone they follow it, the last one first. */
+/** Keeps the elements `above` where they are on a wide screen. On a phone they follow `charts`, the last one first. */
 export class ChartsFirst {
+  /** `above`: elements that are already in their place, in or above the parent of `charts`. */
   constructor(charts, above) {
     Object.assign(this, { charts, above });
+    this.places = above.map((element) => {
+      const place = document.createComment("");
+      element.before(place);
+      return place;
+    });
     PHONE.addEventListener("change", this.arrange);
     this.arrange();
   }
@@ -28,7 +34,7 @@ export class ChartsFirst {
   arrange = () =>
     keepingFocus(() => {
       if (PHONE.matches) this.charts.after(...this.above.toReversed());
-      else this.charts.before(...this.above);
+      else this.above.forEach((element, at) => this.places[at].after(element));
     });
 }
 

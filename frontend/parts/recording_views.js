@@ -8,6 +8,7 @@
 import { fill, h } from "vramscope/dom.js";
 import { EventsTable } from "vramscope/parts/events_table.js";
 import { ExportMenu } from "vramscope/parts/export_menu.js";
+import { ChartsFirst } from "vramscope/parts/phone_order.js";
 import { setQuery, store } from "vramscope/store.js";
 
 /** Actions of the keys that move the window of a timeline. `viewsOf()`: views of the recording. */
@@ -56,13 +57,15 @@ export class RecordingViews {
     this.exports = new ExportMenu();
     this.place = h("div");
     this.body = h("div");
+    const tools = h("div", { class: "recording-tools" }, this.search, this.exports.element);
     this.element = h(
       "div",
       {},
-      h("div", { class: "view-bar recording-views" }, this.tabs, beside, this.search, this.exports.element),
+      h("div", { class: "view-bar recording-views" }, this.tabs, beside, tools),
       this.place,
       this.body,
     );
+    this.order = new ChartsFirst(this.body, [tools]);
     this.markTab();
   }
 
@@ -110,6 +113,7 @@ export class RecordingViews {
 
   /** Closes all views. A recording opened later creates new ones. */
   close() {
+    this.order.close();
     for (const view of Object.values(this.made)) view.close();
     this.made = {};
     this.moments = this.view = null;

@@ -28,8 +28,9 @@ export class SegmentsView {
   window = ALL;
   part = WHOLE_MAP;
 
-  /** `file`: prefix of exported files. */
-  constructor({ file }) {
+  /** `file`: prefix of exported files. `said()`: notes that the page shows elsewhere. */
+  constructor({ file, said = () => [] }) {
+    this.said = said;
     const load = async (part, parameters, signal) => {
       if (!this.moments) throw new DOMException("no recording yet", "AbortError");
       return api.recording(this.moments.recording, part, parameters, signal);
@@ -54,21 +55,23 @@ export class SegmentsView {
       load: (signal) => load("sizes", { event: this.event }, signal),
     });
     this.sizes.dataset.figure = "sizes";
-    this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event) });
+    this.whatIf = new WhatIf({ onEvent: (event) => this.goTo(event), said });
     this.verdict = h("div");
     this.figures = h("div");
     this.momentBarSlot = h("div");
     const charts = h("div", { class: "charts" }, this.breakdown.element);
+    const around = h("div", { class: "around-charts" }, this.figures, this.whatIf.advice);
     this.element = h(
       "div",
       {},
       this.verdict,
+      around,
       charts,
       this.momentBarSlot,
       h("div", { class: "charts" }, this.map.element, this.sizes),
       this.whatIf.element,
     );
-    this.order = new ChartsFirst(charts, [h("div", { class: "around-charts" }, this.figures, this.whatIf.advice)]);
+    this.order = new ChartsFirst(charts, [around]);
   }
 
   drawFigures(peak, ends) {
@@ -82,7 +85,8 @@ export class SegmentsView {
     this.playing = false;
     this.read();
     this.drawFigures(null, []);
-    this.bar = momentBar(moments, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
+    const notes = moments.notes.filter((note) => !this.said().includes(note));
+    this.bar = momentBar({ ...moments, notes }, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
     fill(this.momentBarSlot, this.bar.element);
     this.drawMomentBar();
     for (const part of [this.breakdown, this.map, this.sizes]) part.reload();

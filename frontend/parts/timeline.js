@@ -5,6 +5,7 @@ import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, seconds } from "vramscope/format.js";
 import { ALL, drawEventsMap, eventsMap, scaledWindow, shiftedWindow, windowOf } from "vramscope/parts/event_window.js";
+import { ChartsFirst } from "vramscope/parts/phone_order.js";
 
 const SETTLED_MS = 150; // delay of the request after the last change of the window
 const HOVER_MS = 70;
@@ -94,9 +95,10 @@ export class Timeline {
       ]),
     );
     this.chart.querySelector(".plot-frame").append(...Object.values(this.lines));
-    this.chart.insertBefore(this.bar, this.chart.querySelector(".chart-body"));
-    this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
+    const plot = this.chart.querySelector(".chart-body");
+    plot.before(this.bar, this.words);
     this.chart.append(this.miniMap.element, this.place);
+    this.order = new ChartsFirst(plot, [this.bar, this.words]);
     this.marks = { a: null, b: null, moment: null };
     this.requests = {};
   }
@@ -114,6 +116,7 @@ export class Timeline {
   }
 
   close() {
+    this.order.close();
     clearTimeout(this.settling);
     clearTimeout(this.hovering);
     for (const request of Object.values(this.requests)) request.abort();

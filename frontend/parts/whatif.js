@@ -13,8 +13,8 @@ const BETWEEN = ";"; // separator of settings in the URL; PyTorch's settings nev
 const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 
 export class WhatIf {
-  constructor({ onEvent }) {
-    this.onEvent = onEvent;
+  constructor({ onEvent, said = () => [] }) {
+    Object.assign(this, { onEvent, said });
     this.card = h("select", {
       "aria-label": "Card",
       onchange: (event) => setQuery({ card: event.target.value || null }),
@@ -209,7 +209,8 @@ export class WhatIf {
     );
     this.drawSummary();
     fill(this.parts.residual, result && replayError(result.residual));
-    const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
+    const said = this.said();
+    const notes = result ? [...result.notes, ...sharedNotes(result.rows)].filter((note) => !said.includes(note)) : [];
     fill(
       this.parts.notes,
       notes.length > 0 &&

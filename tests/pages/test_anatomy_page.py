@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import msgspec
 import pytest
-from browsing import COMPILED_MS, drawn, query
+from browsing import COMPILED_MS, drawn, part_on_first_screen, query
 from legibility import SIDEWAYS, assert_legible
 from test_fragmentation_page import Sender, words
 from waiting import eventually
@@ -234,6 +234,29 @@ def test_the_timeline_is_answered_before_longer_computations_begin(page: Any, re
     answers = page.evaluate(ANSWERS)
     assert answers["timeline"]["end"] <= answers["anatomy"]["begin"]
     assert answers["timeline"]["end"] <= answers["prediction"]["begin"]
+
+
+def test_on_a_phone_the_timeline_begins_on_the_first_screen_and_its_controls_follow(
+    page: Any, recorded: Sender
+) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(page_of(recorded))
+    plot = ready(page).locator(".plot-frame")
+    page.evaluate("scrollTo(0, 0)")
+    eventually(lambda: part_on_first_screen(page, plot) > 0.4, what="the plot above the bar")
+    controls = page.locator(".timeline-bar")
+    search = page.get_by_role("searchbox", name="Find events by line or module")
+    below = [one.bounding_box()["y"] for one in (page.locator("[data-verdict]"), plot, controls, search)]
+    assert below == sorted(below)
+    for one in (search, page.locator(".recording-bar select")):  # nothing is cut off, and all of it can be reached
+        one.scroll_into_view_if_needed()
+        box = one.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 400
+    search.focus()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    eventually(lambda: search.bounding_box()["y"] < plot.bounding_box()["y"], what="the search above the chart")
+    assert controls.bounding_box()["y"] < plot.bounding_box()["y"]
+    assert search.evaluate("(field) => field === document.activeElement"), "what moves keeps the focus"
 
 
 def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recorded: Sender) -> None:

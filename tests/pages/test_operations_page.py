@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from browsing import drawn, query
+from browsing import drawn, part_on_first_screen, query
 from legibility import SIDEWAYS, assert_legible
 from waiting import eventually
 
@@ -111,6 +111,21 @@ def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, prof
     assert query(page)["stack"] == "lines"
     drawn(page, "profile-memory")
     assert chart.evaluate("(chart) => chart.traces[0].meta.role") == "earlier:before the profile"
+
+
+def test_on_a_phone_the_memory_is_on_the_first_screen_and_what_explains_it_follows(page: Any, profiled: Sender) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(profiled.page)
+    plot = drawn(page, "profile-memory").locator(".plot-frame")
+    page.evaluate("scrollTo(0, 0)")
+    eventually(lambda: part_on_first_screen(page, plot) > 0.5, what="most of the plot above the bar")
+    choice = page.get_by_role("group", name="Memory by")
+    sentence, figures = page.locator(".profile-peak"), page.locator(".kpis")
+    below = [one.bounding_box()["y"] for one in (page.locator(".profile-verdict"), plot, choice, sentence, figures)]
+    assert below == sorted(below)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    eventually(lambda: choice.bounding_box()["y"] < plot.bounding_box()["y"], what="the choice above its chart")
+    assert page.locator(".profile-verdict .profile-peak").is_visible(), "one banner again"
 
 
 def test_the_title_of_an_axis_is_not_cut_off_on_a_phone(page: Any, profiled: Sender) -> None:
