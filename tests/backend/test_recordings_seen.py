@@ -29,13 +29,13 @@ from vramscope_server.figures.segment_map import folded
 from vramscope_server.recording_cache import OpenRecording, RecordingCache
 
 
-def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
+def send(server: RunningServer, data: bytes, agent: Agent | None = None, **about: messages.Scalar) -> str:
     """Bytes as a recording of a run; its id."""
     agent, ident = agent or Agent(), new_id("w")
     size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for number, part in enumerate(parts):
-        fields = {"artifact": ident, "kind": "window", "about": {"device": 0}}
+        fields = {"artifact": ident, "kind": "window", "about": {"device": 0, **about}}
         server.send(agent, messages.Piece(number=number, pieces=len(parts), data=part, **fields))  # type: ignore[arg-type]
     return ident
 
@@ -133,6 +133,25 @@ def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, smal
     assert (block["state"], block["segment"]["pool"], block["size_bytes"] % 512) == ("active_allocated", "large", 0)
     assert block["stack"] == [{"file": "/home/me/train.py", "line": 87, "function": "train", "library": False}]
     assert server.get(f"/recordings/{small}/block", offset=1 << 50) is None
+
+
+@pytest.mark.parametrize(
+    ("about", "rank", "title"),
+    [
+        ({"first_step": 1, "last_step": 3}, 0, "gpt2 大, steps 1 to 3"),
+        ({"first_step": 4, "last_step": 4}, 2, "gpt2 大, step 4, rank 2"),
+        ({"first_step": -1, "last_step": -1}, 0, "gpt2 大"),
+        ({}, 0, "gpt2 大"),
+    ],
+)
+def test_an_exported_page_and_its_file_have_the_name_of_the_run_and_the_steps(
+    server: RunningServer, about: dict[str, int], rank: int, title: str
+) -> None:
+    recording = send(server, pack(training()), Agent(name="gpt2 大", rank=rank, world_size=4), **about)
+    answer = server.http.get(f"/recordings/{recording}/export", params={"format": "html"})
+    assert f"<title>{title}</title>" in answer.text and f"<h1>{title}</h1>" in answer.text
+    file = answer.headers["content-disposition"].partition('filename="')[2]
+    assert file.startswith("gpt2_") and file.isascii() and recording not in answer.text
 
 
 # ---- moments, strip, sizes ----

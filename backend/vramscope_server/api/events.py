@@ -22,10 +22,13 @@ from vramscope_server.analysis.trace.types import Events
 from vramscope_server.answers.recordings import EventRow, EventsAnswer, Pool
 from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.recording_request import open_recording, readable
+from vramscope_server.api.requested_range import reader
 from vramscope_server.api.responses import answer
 from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import curve_in, grouping_in, sites_in
 from vramscope_server.recording_cache import OpenRecording
+from vramscope_server.store.artifacts import StoredArtifact
+from vramscope_server.store.run_queries import find_run
 
 router = APIRouter(tags=["recordings"])
 
@@ -130,14 +133,14 @@ def get_export(
         high = len(trace.events) if end is None else min(end, len(trace.events))
         if high < low or low > len(trace.events):
             raise InvalidParameter("The window has no events.", field="to", seen=end, expected=f"{low} or more")
-        name = re.sub(r"[^\w.-]+", "_", str(stored.about.get("name", stored.id)))[:80]
+        title = _title(request, stored)
+        name = re.sub(r"[^\w.-]+", "_", title, flags=re.ASCII)[:80]
         disposition = f'attachment; filename="{name}-{low}-{high}.{_ENDINGS[form]}"'
         headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
         if form == "parquet":
             return StreamingResponse(_parquet(trace, low, high), media_type=_MEDIA[form], headers=headers)
         if form == "html":
-            return Response(_page(opened, str(stored.about.get("name", stored.id)), low, high), media_type="text/html",
-                            headers=headers)  # fmt: skip
+            return Response(_page(opened, title, low, high), media_type="text/html", headers=headers)
         pieces = as_csv(trace, low, high) if form == "csv" else as_perfetto(trace, low, high)
         return StreamingResponse(pieces, media_type=_MEDIA[form], headers=headers)
 
@@ -216,7 +219,20 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
+def _title(request: Request, stored: StoredArtifact) -> str:
+    """Name of a snapshot file, or of a run with the recorded steps."""
+    if "name" in stored.about:
+        return str(stored.about["name"])
+    with reader(request) as connection:
+        run = find_run(connection, stored.run_id, suggest=False)
+    first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
+    if first is None or last is None or -1 in (first, last):
+        return run.name
+    rank = f", rank {stored.rank}" if stored.rank else ""
+    return f"{run.name}, {f'step {first}' if first == last else f'steps {first} to {last}'}{rank}"
+
+
+def _page(opened: OpenRecording, title: str, low: int, high: int) -> str:
     from vramscope_server.figures.snapshot_report import ReportedWindow, parts_of, report
 
     window = ReportedWindow(
@@ -228,4 +244,4 @@ def _page(opened: OpenRecording, name: str, low: int, high: int) -> str:
         low,
         high,
     )
-    return report(name, parts_of(window))
+    return report(title, parts_of(window))

@@ -42,16 +42,16 @@ def parts_of(window: ReportedWindow) -> list[str]:
     made = overview(window.curve, window.grouping, first, end, POINTS)
     fire = flame.draw(flamegraph.flame(trace, window.sites, made.peak, "stack", focus="", libraries=False))
     facts = [
-        f"device {trace.device}",
+        f"GPU {trace.device}",
         f"events {low:,} to {high:,} of {len(trace.events):,}",
-        f"highest {amount(int(window.curve.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
-        f"settings: {trace.parsed_settings[0].text or 'default'}",
+        f"peak allocated {amount(int(window.curve.allocated[made.peak + 1]))}, at event {made.peak:,}",
+        f"allocator settings: {trace.parsed_settings[0].text or 'default'}",
     ]
     levels = int((fire.layout.meta or {}).get("levels", 8))
     course = timeline.draw(made, ruler(trace, first, end), out_of_memory=window.out_of_memory_events)
     return [
         f"<p>{escaped(' · '.join(facts))}</p>",
-        drawn(course, 420),
+        section("Allocated memory, event by event", drawn(course, 420)),
         section("Alive at the peak", drawn(fire, max(200, 24 * levels + 60))),
         *(f"<p class=muted>{escaped(note)}</p>" for note in trace.notes),
     ]
