@@ -138,6 +138,9 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     assert "50.0 MiB" in table.locator("tr.recorded .peak").inner_text()
     assert page.locator("[data-residual=exact]").count() == 1
     assert "fits" not in table.inner_text(), "the file does not say what its device has"
+    shown = page.locator("main").inner_text()
+    assert shown.count("does not contain PyTorch's version") == 1, "above the views, and nowhere else"
+    assert page.locator("[data-notes]").count() == 0, "a file without a version is not incomplete"
     page.get_by_label("Your settings").fill("expandable_segments:True,max_split_size_mb:64")
     page.get_by_role("button", name="Try").click()
     mine = table.locator("tr[data-conf='expandable_segments:True,max_split_size_mb:64']")

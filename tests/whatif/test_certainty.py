@@ -221,9 +221,7 @@ def test_the_rules_of_another_version_make_an_estimate_and_are_named(traces: dic
 def test_a_file_that_does_not_tell_its_version_is_said_to_be_replayed_by_some_rules(traces: dict[str, Trace]) -> None:
     assert traces["lengths"].torch == "2.13 or newer"
     prediction = predict(traces["lengths"], CONF)
-    assert "does not contain its version of PyTorch (2.13 or newer): replayed with the rules of 2.15" in " ".join(
-        prediction.notes
-    )
+    assert "The file is of PyTorch 2.13 or newer: replayed with the rules of 2.15" in " ".join(prediction.notes)
     profile, note = profile_of("2.12 or older")
     assert profile is PROFILES[0]
     assert "replayed with the rules of 2.11" in note

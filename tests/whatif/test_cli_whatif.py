@@ -78,7 +78,7 @@ def test_people_are_told_how_sure_it_is_and_by_which_rules(recorded: dict[str, A
     unbounded = cli("whatif", recorded["late"].path, "--conf", "max_split_size_mb:64")[1]
     row = next(line for line in unbounded.splitlines() if line.startswith("max_split_size_mb:64 "))
     assert "no bound" in row and "±" not in row
-    assert "does not contain its version of PyTorch (2.13 or newer): replayed with the rules of 2.15" in whole
+    assert "The file is of PyTorch 2.13 or newer: replayed with the rules of 2.15" in whole
 
 
 def test_a_card_of_another_size_can_be_asked_for(recorded: dict[str, Any], cli: Cli) -> None:

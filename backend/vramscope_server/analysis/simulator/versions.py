@@ -56,7 +56,7 @@ def profile_of(version: str) -> tuple[AllocatorVersion, str]:
         near = PROFILES[0] if found[3] == "older" else NEWEST
         return (
             near,
-            f"The file does not contain its version of PyTorch ({version}): replayed with the rules of {near.name}",
+            f"The file is of PyTorch {version}: replayed with the rules of {near.name}",
         )
     asked = int(found[1]), int(found[2])
     for profile in PROFILES:

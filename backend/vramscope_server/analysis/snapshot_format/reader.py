@@ -171,7 +171,7 @@ class _Converter:
         events = replace(events, pool=pools_at(events.pool, events.action, events.address, layout.segments))
         newer = "max_round_threshold" in settings or has_pools
         notes = [
-            "A snapshot file does not contain PyTorch's version. Its fields are those of "
+            "A snapshot file does not contain PyTorch's version. Its fields are those of PyTorch "
             + ("2.13 or newer." if newer else "2.12 or older.")
         ]
         if not len(events):
