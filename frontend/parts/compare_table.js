@@ -10,7 +10,7 @@ import { setQuery } from "vramscope/store.js";
 export function rowName(row) {
   if (row.title) return row.title;
   const runs = row.runs?.length ?? 1;
-  return runs > 1 ? `${row.name} (${count(runs)} repeats)` : row.name;
+  return runs > 1 ? `${row.name} (${count(runs)} runs)` : row.name;
 }
 
 /** Rows in the order of a column. The baseline is first. Unknown values come last in both directions. */

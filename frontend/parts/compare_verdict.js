@@ -27,7 +27,7 @@ export function compareVerdict(rows) {
   const judged = comparable.length ? comparable : known;
   if (judged.length === 0) return null;
   const best = judged.reduce((a, b) => (b.saved_fraction > a.saved_fraction ? b : a));
-  const { low, n } = best.spreads?.saved_fraction ?? { low: best.saved_fraction };
+  const { low } = best.spreads?.saved_fraction ?? { low: best.saved_fraction };
   const saves = best.saved_fraction >= NOTHING && low > 0;
   const isBound = base.lower_bounds?.includes("peak_allocated_bytes") || isUnfinished(base);
   const isOpen = isBound || others.some((row) => isAtMost(row) && row.saved_fraction >= NOTHING);
@@ -47,10 +47,12 @@ export function compareVerdict(rows) {
           "strong",
           {},
           chance
-            ? `No run needs less than ${rowName(base)} by more than ${n > 1 ? "the runs of a row" : "repeats"} differ.`
-            : `No run needs ${best.saved_fraction > 0 ? `at least ${percent(NOTHING)} less memory` : "less memory"} than ${rowName(base)}.`,
+            ? `No saving against ${rowName(base)} is larger than the differences between repeats.`
+            : best.saved_fraction > 0
+              ? `None of the others saves ${percent(NOTHING)} or more against ${rowName(base)}.`
+              : `None of the others needs less memory than ${rowName(base)}.`,
         ),
-        `${bytes(base.peak_allocated_bytes)} peak allocated.`,
+        `Its peak allocated is ${bytes(base.peak_allocated_bytes)}.`,
       ];
   const left =
     comparable.length > 0 && known.length > comparable.length

@@ -235,9 +235,9 @@ def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
         }"""
     )
     assert result[0].startswith("other needs the least memory: 2 % less than base.")
-    assert result[1].startswith("No run needs less than base by more than the runs of a row differ.")
-    assert result[2].startswith("No run needs at least 0.5 % less memory than base.")
-    assert result[3].startswith("No run needs less memory than base.")
+    assert result[1].startswith("No saving against base is larger than the differences between repeats.")
+    assert result[2].startswith("None of the others saves 0.5 % or more against base.")
+    assert result[3].startswith("None of the others needs less memory than base.")
 
 
 @pytest.mark.parametrize("kind", ["failed", "running", "lost"])
@@ -466,7 +466,7 @@ NO_LEAK = {"verdict": {"level": "none"}, "scans": [{"not_scanned": ""}]}
 @pytest.mark.parametrize(
     ("categories", "recordings", "words", "leads_to"),
     [
-        ({"parameters": 30, "activations": 70}, 1, "; 70 % of it are activations and temporaries.", None),
+        ({"parameters": 30, "activations": 70}, 1, "; 70 % of it is activations and temporaries.", None),
         ({"optimizer": 60, "other": 40}, 1, "; 60 % of it is optimizer state.", None),
         (
             {"parameters": 40, "other": 60},
