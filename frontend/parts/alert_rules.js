@@ -20,7 +20,7 @@ const LINES = [
     "below_seconds",
     60,
     "minutes",
-    "if memory after each step goes on growing at its rate; sends a message, pages do not count it",
+    "if memory after each step keeps growing at its rate; sends a message, is not counted on pages",
   ],
   ["never_needed", "Never needed above", "above_fraction", 0.01, "% of reserved", "peak reserved minus peak allocated"],
 ];

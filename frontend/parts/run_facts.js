@@ -70,11 +70,11 @@ export function whoPanel(run, rankNumber) {
                 )
               : [],
             fact(
-              "dropped",
+              "lost samples",
               isKnown(run.dropped_samples)
                 ? run.dropped_samples > 0
-                  ? `${count(run.dropped_samples)} samples (buffer full)`
-                  : "no sample"
+                  ? `${count(run.dropped_samples)} (buffer full)`
+                  : "none"
                 : null,
             ),
             run.foreign_reset_steps > 0 ? fact("peak counters", resetWords(run)) : [],

@@ -182,8 +182,8 @@ export function peakRank({ ranks, world_size: size, peak_allocated_bytes: peak }
 
 const CATEGORY_CLAUSES = {
   optimizer: "is optimizer state",
-  activations: "are activations and temporaries",
-  workspaces: "are cuBLAS workspaces",
+  activations: "is activations and temporaries",
+  workspaces: "is cuBLAS workspaces",
 };
 
 /** Sentence about the peak: its place and its largest category. For "other", links to a recorded step. */

@@ -386,6 +386,8 @@ def test_many_runs_stay_readable(page: Any, own_server: Any) -> None:
     eventually(lambda: page.locator(".compare-table tbody tr").count() == 3)
     assert "NVIDIA H100 80GB HBM3" in page.locator(".compare-table tbody tr").first.inner_text()
     assert_legible(page)
+    page.goto(f"{server.url}/compare?runs={','.join(runs.split(',')[:9])}&group=each")
+    eventually(lambda: "1 further run is grey" in drawn(page, "peaks_over_steps").inner_text())
 
 
 def test_peaks_that_may_be_higher_are_marked_in_the_table_and_in_the_charts(page: Any, own_server: Any) -> None:

@@ -60,5 +60,6 @@ def draw(windows: list[RunWindow]) -> go.Figure:
         )
     say_bounds(drawing, drawn)
     if len(windows) > 1 + COLOURS:
-        drawing.say(f"{len(windows) - 1 - COLOURS} further runs are grey; point at a line for its name")
+        more = len(windows) - 1 - COLOURS
+        drawing.say(f"{more} further {'run is' if more == 1 else 'runs are'} grey; point at a line for its name")
     return drawing.done()
