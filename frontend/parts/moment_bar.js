@@ -107,19 +107,20 @@ const verdictToCome = () =>
   h("div", { class: "banner verdict quiet", "aria-busy": "true" }, h("span", { class: "muted" }, "Free memory at peak reserved: …"));
 
 function notes(moments) {
+  const { lost_events: lost } = moments;
   const lines = [...moments.notes];
-  if (moments.lost_events === null) lines.unshift("An unknown number of events was lost. Values may not be exact.");
-  else if (moments.lost_events > 0)
-    lines.unshift(`${count(moments.lost_events)} events were lost. Values are not exact.`);
-  return (
+  if (lost > 0)
+    lines.unshift(`${count(lost)} ${lost === 1 ? "event was" : "events were"} lost. Values are not exact.`);
+  return [
     lines.length > 0 &&
-    h(
-      "div",
-      { class: "banner warn", "data-notes": true },
-      h("strong", {}, "Incomplete."),
-      h("span", {}, lines.join(" ")),
-    )
-  );
+      h(
+        "div",
+        { class: "banner warn", "data-notes": true },
+        h("strong", {}, "Incomplete."),
+        h("span", {}, lines.join(" ")),
+      ),
+    lost === null && h("p", { class: "muted lost-events" }, "Whether events are missing from the file is unknown."),
+  ];
 }
 
 /** Creates the bar with the slider, buttons for notable events, and play: `{element, draw({event, playing})}`. */

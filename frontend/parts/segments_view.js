@@ -81,12 +81,11 @@ export class SegmentsView {
 
   /** Shows a recording. `moments`: answer of `/moments`. */
   open(moments) {
-    this.moments = moments;
+    this.moments = { ...moments, notes: moments.notes.filter((note) => !this.said().includes(note)) };
     this.playing = false;
     this.read();
     this.drawFigures(null, []);
-    const notes = moments.notes.filter((note) => !this.said().includes(note));
-    this.bar = momentBar({ ...moments, notes }, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
+    this.bar = momentBar(moments, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
     fill(this.momentBarSlot, this.bar.element);
     this.drawMomentBar();
     for (const part of [this.breakdown, this.map, this.sizes]) part.reload();

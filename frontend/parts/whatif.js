@@ -209,7 +209,7 @@ export class WhatIf {
     );
     this.drawSummary();
     fill(this.parts.residual, result && replayError(result.residual));
-    const said = this.said();
+    const said = [...this.said(), result?.residual.words].join(" ");
     const notes = result ? [...result.notes, ...sharedNotes(result.rows)].filter((note) => !said.includes(note)) : [];
     fill(
       this.parts.notes,
@@ -277,7 +277,6 @@ function replayError(moments) {
   return h(
     "span",
     { class: "residual", "data-residual": moments.exact ? "exact" : "differs" },
-    h("span", { class: "muted" }, "Replay under the recorded settings: "),
     h("span", { class: moments.exact ? null : "more" }, moments.words),
   );
 }

@@ -140,6 +140,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     assert "fits" not in table.inner_text(), "the file does not say what its device has"
     shown = page.locator("main").inner_text()
     assert shown.count("does not contain PyTorch's version") == 1, "above the views, and nowhere else"
+    assert shown.count("replayed with the rules of 2.15") == 1
     assert page.locator("[data-notes]").count() == 0, "a file without a version is not incomplete"
     page.get_by_label("Your settings").fill("expandable_segments:True,max_split_size_mb:64")
     page.get_by_role("button", name="Try").click()
