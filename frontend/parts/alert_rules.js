@@ -20,7 +20,7 @@ const LINES = [
     "below_seconds",
     60,
     "minutes",
-    "if memory after each step keeps growing at its rate; sends a message, is not counted on pages",
+    "if memory after each step keeps growing; sends a message, not counted on pages",
   ],
   ["never_needed", "Never needed above", "above_fraction", 0.01, "% of reserved", "peak reserved minus peak allocated"],
 ];
