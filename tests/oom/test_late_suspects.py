@@ -35,3 +35,15 @@ def test_the_variable_of_the_last_step_is_named() -> None:
     assert looked_at(model, retain_graph=True, let_go=False) == [("overlap-unfreed", "loss")]
     assert looked_at(model, retain_graph=True, let_go=True) == []
     assert looked_at(model, retain_graph=False, let_go=False) == [], "one number is left of it"
+
+
+def test_gradients_with_a_graph_are_no_older_than_their_loss() -> None:
+    """With create_graph=True autograd's thread of the device makes nodes. It numbers them by itself, from 0."""
+    model = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048)).cuda()
+    for _ in range(40):
+        model(torch.empty(8, 2048, device="cuda")).sum().backward()
+    boundary = torch._C._autograd._get_sequence_nr()
+    loss = model(torch.empty(64, 2048, device="cuda")).square().mean()
+    slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    assert max(one.grad_fn._sequence_nr() for one in slopes if one.grad_fn is not None) < boundary
+    assert late_suspects.retained_from_last_step(boundary, None, 5) == []

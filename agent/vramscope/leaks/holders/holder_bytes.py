@@ -184,11 +184,11 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     # Before the list of nodes refers to them.
     nodes_in_python = bool(with_graph) and all(_has_node_in_python(tensor) for run in chosen for tensor in run)
     nodes = [[(node, tensor.numel()) for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
-    births = sorted(node._sequence_nr() for run in nodes for node, _ in run)
+    newest = {node: node._sequence_nr() for run in nodes for node, _ in run}
     saved: Storages = {}
     leaves: set[int] = set()
     operations: set[int] = set()
-    oldest, visited, cut_short = min(births, default=2**64), 0, False
+    oldest, visited, cut_short = min(newest.values(), default=2**64), 0, False
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
     others: dict[int, list[int]] = {}
@@ -203,6 +203,8 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
                 break
             graph: Graph = walk(node, budget)
             operations |= graph.numbers
+            # Each thread has its own numbers, and with create_graph=True autograd's threads make nodes. None is older than its graph.
+            newest[node] = max(graph.numbers, default=newest[node])
             oldest = min(oldest, graph.oldest)
             visited += graph.nodes
             nodes_by_size.setdefault(size, []).append(graph.nodes)
@@ -217,6 +219,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
                 attributes[function, name] = max(held, attributes.get((function, name), 0))
         saved |= of_run
     walked = len(walks)
+    births = sorted(newest[node] for run in nodes for node, _ in run)
     factor = len(with_graph) / walked if walked else 1.0
     saved_factor = factor
     if factor > 1 and others and (counted := sum(saved.values())):
