@@ -74,7 +74,9 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["limit"] = False
     elif "other process" in remedy["what"]:
         wishes["other"] = False
-    elif remedy["what"].startswith(("models that do not train", "free the copies of weights")):
+    elif remedy["what"].startswith(
+        ("models that do not train", "free the copies of weights", "set the gradients of frozen")
+    ):
         wishes["beside"] = False
     elif remedy["what"].startswith("keep ") and death.cause != "leak":
         wishes["data"] = "host"

@@ -10,6 +10,7 @@ from vramscope.memory import ddp_buckets, deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import address_of, storage_bytes, storages, untyped_storages
 from vramscope.oom import weight_copies, weight_sized
+from vramscope.oom.frozen_gradients import frozen_gradient_bytes
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, superseded_bytes, update_of
 from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered, is_lazy
@@ -39,6 +40,7 @@ class OwnedMemory(NamedTuple):
     holders: list[ModuleBytes]
     optimizer_kind: str | None
     superseded_state_bytes: int
+    frozen_gradients_bytes: int
     state_per_byte: float | None
     update: Update | None
     copies: DataHolder | None
@@ -134,6 +136,8 @@ def count(
         state_per_byte *= updated / trainable
     within_backward = bool(optimizers) and all(lomo_state.is_lomo(optimizer) for optimizer in optimizers)
     outermost = {id(one): one for one in (*roots, *others)}
+    every = (*parameters, *(one for model in others for one in model.parameters()))
+    steppers = optimizers if live is None else (*optimizers, *live.optimizers)
     return OwnedMemory(
         owned_bytes=owners.owned_bytes(),
         trainable_bytes=trainable,
@@ -146,6 +150,7 @@ def count(
         holders=owners.largest(),
         optimizer_kind=type(optimizers[0]).__name__ if optimizers else None,
         superseded_state_bytes=superseded_bytes(optimizers, device, idle),
+        frozen_gradients_bytes=frozen_gradient_bytes(every, steppers, device, idle),
         state_per_byte=state_per_byte,
         update=update_of(optimizers),
         copies=copies,

@@ -52,6 +52,13 @@ class SupersededState:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenGradients:
+    """Weights that are frozen by now still have the gradients of their training, and that is enough."""
+
+    gradients_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FreeBlocks:
     """Reserved memory is free, in blocks too small for the request."""
 
@@ -201,6 +208,7 @@ Details = (
     RetainedLeak
     | GrowthLeak
     | SupersededState
+    | FrozenGradients
     | FreeBlocks
     | WeightCopy
     | MemoryLimit

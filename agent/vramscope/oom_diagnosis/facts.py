@@ -76,6 +76,8 @@ class Facts:
     """DistributedDataParallel's copies of all gradients."""
     superseded_state_bytes: int = 0
     """State of at least two optimizers that no longer step, for weights that another one updates."""
+    frozen_gradients_bytes: int = 0
+    """Gradients of weights that are frozen by now, and that no optimizer uses."""
     expected_state_bytes: int | None = None
     """Size of the optimizer's whole state; None: not known."""
     state_is_unknown: bool = False

@@ -8,6 +8,7 @@ from vramscope.oom_diagnosis import other_errors
 from vramscope.oom_diagnosis.cause import (
     Cause,
     CauseKind,
+    FrozenGradients,
     HostMemoryFull,
     LibraryRequest,
     Limiting,
@@ -47,6 +48,7 @@ OUTSIDE_STEP: Final = (
     "Make fewer or smaller tensors there, one part after the other, or keep them on the host (.cpu())."
 )
 EARLIER_OPTIMIZERS: Final = "Keep no earlier optimizer: not in a list, and not through its scheduler."
+FROZEN_GRADIENTS: Final = "Set the gradients of weights to None when you freeze them: model.zero_grad()."
 MAP_LOCATION: Final = 'Use torch.load(..., map_location="cpu"). The device then has the weights once, not twice.'
 PINNED: Final = (
     "Pin less memory at a time (pin_memory, prefetch_factor), or raise the limit of locked memory (ulimit -l)."
@@ -87,6 +89,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return OUTSIDE_STEP
     if isinstance(details, SupersededState):
         return EARLIER_OPTIMIZERS
+    if isinstance(details, FrozenGradients):
+        return FROZEN_GRADIENTS
     if isinstance(details, WeightCopy):
         return f"Keep {facts.copy_name} on the host, or free it where it is not used any more."
     if kind is CauseKind.FRAGMENTATION:

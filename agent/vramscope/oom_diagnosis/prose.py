@@ -10,6 +10,7 @@ from vramscope.oom_diagnosis.cause import (
     Cause,
     CauseKind,
     FreeBlocks,
+    FrozenGradients,
     GrownOutside,
     GrowthLeak,
     HostMemoryFull,
@@ -100,6 +101,8 @@ def _why(cause: Cause, facts: Facts) -> str:
                 f"Memory leak: earlier optimizers keep {amount(kept)} of state for weights that a later one updates. Without "
                 "it, the step fits."
             )
+        case FrozenGradients(gradients_bytes=unused):
+            return f"Gradients of frozen weights take {amount(unused)}. No optimizer uses them. Without them, the step fits."
         case WeightCopy() as copy:
             where = f" ({copy.line})" if copy.line else ""
             size = amount(copy.copy_bytes)

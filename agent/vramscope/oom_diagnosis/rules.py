@@ -18,6 +18,7 @@ from vramscope.oom_diagnosis.cause import (
     Cause,
     CauseKind,
     FreeBlocks,
+    FrozenGradients,
     GrownOutside,
     GrowthLeak,
     HostMemoryFull,
@@ -163,6 +164,14 @@ def _superseded_state(facts: Facts, estimate: Estimate | None) -> Cause | None:
     state = facts.superseded_state_bytes
     if state >= max(shortfall, LEAK_SHARE * available, 1) and likely - state <= available:
         return Cause(CauseKind.LEAK, SupersededState(state))
+    return None
+
+
+def _frozen_gradients(facts: Facts, estimate: Estimate | None) -> Cause | None:
+    shortfall, available, likely = numbers(facts, estimate)
+    gradients = facts.frozen_gradients_bytes
+    if gradients >= max(shortfall, LEAK_SHARE * available, 1) and likely - gradients <= available:
+        return Cause(CauseKind.WEIGHTS, FrozenGradients(gradients))
     return None
 
 
@@ -331,6 +340,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _retained_leak,
     _growth_leak,
     _superseded_state,
+    _frozen_gradients,
     _memory_limit,
     _other_processes,
     _used_elsewhere,

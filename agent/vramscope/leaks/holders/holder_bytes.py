@@ -203,7 +203,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
                 break
             graph: Graph = walk(node, budget)
             operations |= graph.numbers
-            # Each thread has its own numbers, and with create_graph=True autograd's threads make nodes. None is older than its graph.
+            # Each thread has its own numbers, and create_graph=True makes nodes in autograd's. None is older than its graph.
             newest[node] = max(graph.numbers, default=newest[node])
             oldest = min(oldest, graph.oldest)
             visited += graph.nodes

@@ -23,6 +23,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     """Yield a remedy for each cause that exists."""
     yield from _leak(context)
     yield from _superseded_state(context)
+    yield from _frozen_gradients(context)
     yield from _copies(context)
     yield from _replaced_model(context)
     yield from _copy_in_progress(context)
@@ -82,6 +83,21 @@ def _superseded_state(context: RemedyContext) -> Iterator[Remedy]:
             source_words="state of optimizers that no longer step, for weights that another one updates",
             cost="a line of code",
             rank=0 if context.kind is CauseKind.LEAK else 1,
+        )
+
+
+def _frozen_gradients(context: RemedyContext) -> Iterator[Remedy]:
+    """Yield a remedy if weights that are frozen by now still have gradients."""
+    gradients = context.facts.frozen_gradients_bytes
+    if gradients:
+        yield Remedy(
+            what="set the gradients of frozen weights to None: zero_grad() of their model, where it is frozen",
+            saves_bytes=gradients,
+            enough=_without(context, gradients),
+            source="measured",
+            source_words="gradients of weights that require none, and that no optimizer updates",
+            cost="a line of code",
+            rank=1,
         )
 
 
