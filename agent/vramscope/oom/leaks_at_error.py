@@ -13,7 +13,7 @@ from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
 from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
-from vramscope.protocol import messages
+from vramscope.protocol import messages, series
 from vramscope.protocol.oom_record import DataHolder
 from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 
@@ -97,13 +97,18 @@ class LeaksAtError:
         owned: OwnedMemory | None,
         before_forward_bytes: int | None,
         input_shape: Sequence[int],
+        phase: str | None,
         trigger: OomTrigger,
     ) -> DataHolder | None:
-        """Holder of the program's own data, where neither a leak nor growth was found; once a session."""
+        """Holder of the program's own data, where neither a leak nor growth was found; once a session.
+
+        phase   as reported. After the last of several optimizers it is not the clock's
+        """
         used = counters.get("active_bytes.all.current", 0)
         if owned is None or not trigger.is_own or self._scanned_for_data:
             return None
-        in_step = self._clock.phase not in (OTHER, DATA) or trigger.running is not None
+        outside = self._clock.phase in (OTHER, DATA) or phase == series.PHASES[OTHER]
+        in_step = not outside or trigger.running is not None
         # A model is known from the end of its first forward on.
         runs = self._clock.phase == BACKWARD and not backward_runs_python()
         unobserved = before_forward_bytes is None and (trigger.running is not None or runs)

@@ -320,7 +320,11 @@ class RecordBuilder:
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
         before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])
-        data = None if leaks or growth else suspects.data(counters, owned.memory, before, shape, trigger)
+        data = (
+            None
+            if leaks or growth
+            else suspects.data(counters, owned.memory, before, shape, timeline.get("phase"), trigger)
+        )
         return {"leaks": leaks, "last_look": growth, "data": data}
 
     # -- readings ------------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Timeline:
         """
         clock, device = self._clock, trigger.device
         sampled = series.CPU if device is None else device
-        shape, shape_before = self._shapes()
+        updated = self._has_updated(trigger)
+        shape, shape_before = self._shapes(updated)
         return {
             "phase": self.phase(trigger),
             "forwards": clock.batch.forwards if clock.phase == FORWARD else 0,
@@ -57,9 +58,9 @@ class Timeline:
                 name: value for name, value in self._recent.newest(sampled).items() if name in series.SAMPLES
             },
             "peak_allocated_bytes": max([cut.peak_allocated_bytes for cut in self.cuts(device)], default=None),
-            "allocated_before_forward_bytes": self._before_forward(self._position(device), kept),
+            "allocated_before_forward_bytes": None if updated else self._before_forward(self._position(device), kept),
             "before_forward_in_last_step_bytes": self._before_forward_in_last_step(device),
-            "allocated_before_update_bytes": self._before_update(device),
+            "allocated_before_update_bytes": None if updated else self._before_update(device),
             "samples": self._recent.columns(sampled, now_ns),
             "losses": self._losses(now_ns - KEPT_NS),
             "last_step": self._last_step(device),
@@ -88,11 +89,20 @@ class Timeline:
             return "forward" if wants_gradients(trigger.frames) else "eval"
         if clock.phase in (OTHER, DATA) and self._is_in_unknown_forward(trigger):
             return "forward"
-        if clock.phase == OPTIMIZER and trigger.is_at_request and not any(map(runs_optimizer, trigger.frames)):
-            return series.PHASES[OTHER]  # of several optimizers, the last has stepped
+        if self._has_updated(trigger):
+            return series.PHASES[OTHER]
         if clock.phase == EVAL and not clock.step and wants_gradients(trigger.frames) and self._has_unknown_training():
             return "forward"
         return series.PHASES[clock.phase]
+
+    def _has_updated(self, trigger: OomTrigger) -> bool:
+        """Whether the last of several optimizers has stepped, and the next step has not begun."""
+        return (
+            self._clock.phase == OPTIMIZER
+            and trigger.is_at_request
+            and trigger.thread is None
+            and not any(map(runs_optimizer, trigger.frames))
+        )
 
     def _is_in_unknown_forward(self, trigger: OomTrigger) -> bool:
         """Whether the first forward of an unknown model runs, and no backward has: a variable has a graph."""
@@ -137,17 +147,17 @@ class Timeline:
             return None
         return intervals[-1].cuts[position].allocated_bytes
 
-    def _shapes(self) -> tuple[list[int], list[int]]:
+    def _shapes(self, updated: bool) -> tuple[list[int], list[int]]:
         """Input shapes of the training model in this step, and the largest in the last one; empty where one is not known.
 
         Between two steps only the second is known. Neither says what a step needs if its other arguments have become larger.
         """
         clock = self._clock
-        if clock.batch.latest is None or clock.phase not in (DATA, FORWARD, BACKWARD):
+        if clock.batch.latest is None or (clock.phase not in (DATA, FORWARD, BACKWARD) and not updated):
             return [], []
         root, shape = clock.batch.latest
         before = clock.batch.largest_before.get(root, ())
-        if clock.phase == DATA:
+        if clock.phase == DATA or updated:
             return [], list(before)
         if not clock.batch.latest_beside.is_covered_by(clock.batch.beside_before.get(root, NONE)):
             return [], []
