@@ -593,6 +593,17 @@ SERVED = replace(
 """A model that answers requests, and is never trained."""
 
 
+def test_a_batch_of_one_is_not_advised_to_shrink() -> None:
+    one = diagnose(replace(SERVED, phase="eval", batch_size=1))
+    assert (one.kind, one.first_aid) == (
+        "activations",
+        "Use a shorter sequence or a smaller input. The batch size is 1 already.",
+    )
+    trained = diagnose(replace(DIED, batch_size=1))
+    assert (trained.kind, "checkpointing" in trained.first_aid) == ("activations", True)
+    assert "smaller batch" not in trained.first_aid
+
+
 def test_an_inference_model_needs_no_gradients() -> None:
     assert diagnose(SERVED).kind == "activations"
     assert "gradients" not in diagnose(SERVED).sentence
