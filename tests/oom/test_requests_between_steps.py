@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from vramscope.oom import error_stack
-from vramscope.oom.optimizer_state import superseded_bytes
+from vramscope.oom.optimizer_state import superseded_bytes, surplus_bytes
 from vramscope.oom.requesting_call import computes
 from vramscope.oom_diagnosis.data_of_steps import is_made_in_each_step
 from vramscope.oom_diagnosis.demand import estimate_of
@@ -190,3 +190,21 @@ def test_state_of_earlier_optimizers_is_a_leak_if_all_fits_without_it() -> None:
     assert diagnose(replace(restarts, superseded_state_bytes=1200 * MIB)).kind == "leak"
     assert diagnose(restarts).kind == "optimizer"
     assert diagnose(replace(restarts, superseded_state_bytes=8 * MIB)).kind == "optimizer"
+
+
+def test_surplus_state_is_counted_by_the_weights_that_have_state() -> None:
+    """Adapters: an eighth of all weights is trained, so that four optimizers have as much state as one for all of them."""
+    frozen = nn.Parameter(torch.zeros(8192), requires_grad=False)
+    adapter, later = nn.Parameter(torch.zeros(1024)), nn.Parameter(torch.zeros(1024))
+
+    def stepped(parameter: nn.Parameter) -> torch.optim.Optimizer:
+        parameter.grad = torch.ones_like(parameter)
+        optimizer = torch.optim.SGD([parameter, frozen], lr=0.1, momentum=0.9)
+        optimizer.step()
+        return optimizer
+
+    restarts: list[Any] = [stepped(adapter) for _ in range(4)]
+    assert surplus_bytes(restarts, series.CPU, 4 * 4096) == 3 * 4096
+    assert surplus_bytes(restarts[:1], series.CPU, 4096) == 0
+    assert surplus_bytes([restarts[0], stepped(later)], series.CPU, 2 * 4096) == 0, "of several tasks"
+    assert surplus_bytes([torch.optim.LBFGS([adapter])], series.CPU, 4096) is None, "how much it keeps is not known"

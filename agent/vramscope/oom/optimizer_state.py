@@ -91,6 +91,25 @@ def superseded_bytes(optimizers: Iterable[Any], device: int, idle: Collection[in
     return sum(sum(sizes) for key, sizes in of_idle.items() if FEWEST_IDLE <= len(sizes) < everyone[key])
 
 
+def surplus_bytes(optimizers: list[Any], device: int, state_bytes: int) -> int | None:
+    """Bytes of state beyond what one optimizer keeps for the weights that have any; None where that is not known.
+
+    state_bytes   all state of these optimizers on the device
+    """
+    each = state_per_byte_of(optimizers)
+    if not each:
+        return None
+    weights: dict[int, int] = {}
+    for optimizer in optimizers:
+        for parameter, state in list(optimizer.state.items()):
+            if state:
+                parts = dict(storages(parameter, device))
+                if not parts:
+                    return None  # its weights are elsewhere
+                weights.update(parts)
+    return max(0, state_bytes - int(each * sum(weights.values())))
+
+
 def state_per_byte_of(optimizers: list[Any]) -> float | None:
     """Bytes that the optimizer will keep for a byte of a parameter; None where that is not known."""
     shares = set()

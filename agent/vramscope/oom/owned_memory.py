@@ -12,7 +12,13 @@ from vramscope.memory.tensor_bytes import address_of, storage_bytes, storages, u
 from vramscope.oom import weight_copies, weight_sized
 from vramscope.oom.frozen_gradients import frozen_gradient_bytes
 from vramscope.oom.model_copy import ModelCopy, copy_in_progress
-from vramscope.oom.optimizer_state import state_per_byte_of, states_of, superseded_bytes, update_of
+from vramscope.oom.optimizer_state import (
+    state_per_byte_of,
+    states_of,
+    superseded_bytes,
+    surplus_bytes,
+    update_of,
+)
 from vramscope.oom.other_models import LiveObjects, copied_states, copies_by_name, gathered, is_lazy
 from vramscope.process.torch_functions import plainly
 from vramscope.protocol.oom_record import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, DataHolder, ModuleBytes, Update
@@ -40,6 +46,7 @@ class OwnedMemory(NamedTuple):
     holders: list[ModuleBytes]
     optimizer_kind: str | None
     superseded_state_bytes: int
+    surplus_state_bytes: int | None
     frozen_gradients_bytes: int
     state_per_byte: float | None
     update: Update | None
@@ -150,6 +157,7 @@ def count(
         holders=owners.largest(),
         optimizer_kind=type(optimizers[0]).__name__ if optimizers else None,
         superseded_state_bytes=superseded_bytes(optimizers, device, idle),
+        surplus_state_bytes=surplus_bytes(optimizers, device, owners.owned_bytes()["optimizer"]),
         frozen_gradients_bytes=frozen_gradient_bytes(every, steppers, device, idle),
         state_per_byte=state_per_byte,
         update=update_of(optimizers),

@@ -365,6 +365,7 @@ def _owner_section(memory: OwnedMemory | None) -> OwnerSection:
         "holders": memory.holders,
         "optimizer_kind": memory.optimizer_kind,
         "superseded_state_bytes": memory.superseded_state_bytes,
+        "surplus_state_bytes": memory.surplus_state_bytes,
         "frozen_gradients_bytes": memory.frozen_gradients_bytes,
         "state_bytes_per_parameter_byte": memory.state_per_byte,
         "update": memory.update,

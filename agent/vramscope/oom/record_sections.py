@@ -39,6 +39,7 @@ class OwnerSection(TypedDict, total=False):
     holders: list[ModuleBytes]
     optimizer_kind: str | None
     superseded_state_bytes: int
+    surplus_state_bytes: int | None
     frozen_gradients_bytes: int
     state_bytes_per_parameter_byte: float | None
     update: Update | None

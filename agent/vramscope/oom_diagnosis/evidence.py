@@ -141,6 +141,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         largest_parameter_bytes=record.largest_parameter_bytes,
         bucket_bytes=record.bucket_bytes or 0,
         superseded_state_bytes=record.superseded_state_bytes or 0,
+        surplus_state_bytes=record.surplus_state_bytes,
         frozen_gradients_bytes=record.frozen_gradients_bytes or 0,
         expected_state_bytes=expected_state,
         state_is_unknown=_state_is_unknown(record, expected_state),

@@ -76,6 +76,8 @@ class Facts:
     """DistributedDataParallel's copies of all gradients."""
     superseded_state_bytes: int = 0
     """State of at least two optimizers that no longer step, for weights that another one updates."""
+    surplus_state_bytes: int | None = None
+    """State beyond what one optimizer keeps for the weights that have any. None: those weights are not known."""
     frozen_gradients_bytes: int = 0
     """Gradients of weights that are frozen by now, and that no optimizer uses."""
     expected_state_bytes: int | None = None
@@ -214,10 +216,12 @@ class Facts:
 
     @property
     def other_state_bytes(self) -> int:
-        """Optimizer state beyond what one optimizer keeps for all weights: of more optimizers, say. 0 if not known.
+        """Optimizer state beyond what one optimizer keeps: of more optimizers, say. 0 if not known.
 
-        Weights that were frozen after some steps keep theirs.
+        Weights that were frozen after some steps keep theirs. If the weights with state are not known, all may have been trained.
         """
+        if self.surplus_state_bytes is not None:
+            return self.surplus_state_bytes
         if not self.expected_state_bytes or not self.trainable_bytes:
             return 0
         all_by_trained = max(1.0, (self.parameters_bytes or 0) / self.trainable_bytes)

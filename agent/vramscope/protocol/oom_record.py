@@ -168,6 +168,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_kind: Text | None = None
     superseded_state_bytes: Whole | None = None
     """State of optimizers that no longer step, for weights that another one updates; 0 unless two have it. None: not counted."""
+    surplus_state_bytes: Whole | None = None
+    """State beyond what one optimizer keeps for the weights that have any; None: not known."""
     frozen_gradients_bytes: Whole | None = None
     """Gradients of weights that require none, and that no optimizer which steps updates; None: not counted."""
     state_bytes_per_parameter_byte: Annotated[float, msgspec.Meta(ge=0, le=MAX_STATE_RATIO)] | None = None
