@@ -183,7 +183,7 @@ USUAL = [
     Death(
         # Truth: eigenvectors of the Hessian, each as large as the model. Blame: the list. Remedy: keep them on the host.
         "eigenvectors of the curvature, each as large as the model",
-        "leak",
+        "data",
         """
         net = stack(6, 2048)
         optimizer = optimizer_of(net)
@@ -199,7 +199,7 @@ USUAL = [
                     for one in vectors:
                         dot = sum((a * b.cuda()).sum() for a, b in zip(v, one))  # asks
                         v = [a - dot * b.cuda() for a, b in zip(v, one)]  # asks
-                vectors.append([a.cpu() for a in v] if R.get("leak") is False else v)
+                vectors.append([a.cpu() for a in v] if R.get("data") == "host" else v)
             return vectors
         for index in range(6):
             step(net, optimizer, 256, 2048)
@@ -207,6 +207,7 @@ USUAL = [
                 top(12)
         """,
         line="# asks",
+        remedy=None,
     ),
 ]
 

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 import torch
 
-from vramscope.oom.data_on_device import holder_of_data
+from vramscope.oom.data_on_device import collected_in_step, holder_of_data
 from vramscope.protocol.oom_record import DataHolder
 
 pytestmark = pytest.mark.gpu
@@ -103,3 +103,19 @@ def test_what_has_an_owner_is_no_data() -> None:
     assert named is not None and named.name == "snapshot"
     owned = frozenset({snapshot["average"].untyped_storage().data_ptr()})
     assert holder_of_data(0, 1024 * MIB, 512 * MIB, 0, owned) is None
+
+
+@pytest.mark.parametrize("case", ["collected", "saved", "few", "no more than the last step", "in graphs"])
+def test_a_list_that_has_more_than_the_last_step_was_collected(case: str) -> None:
+    """Vectors as large as the weights, or pictures of a sampler. What a graph needs, or any step may have, is not meant."""
+    layer = torch.nn.Linear(1024, 1024, bias=False).cuda()
+    vectors = [torch.empty(32 * 1024, 1024, device="cuda") for _ in range(3 if case == "few" else 6)]
+    if case == "in graphs":
+        vectors = [layer(one) for one in vectors]
+    outputs = [layer(one) for one in vectors] if case == "saved" else []
+    named = collected_in_step(0, (800 if case.startswith("no more") else 300) * MIB)
+    if case == "collected":
+        assert named is not None and (named.name, named.held_bytes, named.tensors) == ("vectors", 768 * MIB, 6)
+    else:
+        assert named is None
+    assert len(vectors) and len(outputs) in (0, 6)

@@ -59,10 +59,41 @@ def holder_of_data(
     most = max(found, key=lambda group: group.held_bytes, default=None)
     if most is None or most.held_bytes < least:
         return None
-    holder = most.holder
+    return _as_data(most)
+
+
+def _as_data(group: HeldMemory | None) -> DataHolder | None:
+    if group is None:
+        return None
+    holder = group.holder
     return DataHolder(
-        name=holder.name, file=holder.file, line=holder.line, tensors=most.tensors, held_bytes=most.held_bytes
+        name=holder.name, file=holder.file, line=holder.line, tensors=group.tensors, held_bytes=group.held_bytes
     )
+
+
+def collected_in_step(
+    device: int | None, more_than_bytes: int, owned: frozenset[int] = frozenset()
+) -> DataHolder | None:
+    """Return the container that has collected more in the running step than the last one allocated in all; None if there is none.
+
+    Such results have no graph: pictures of a sampler, vectors as large as the weights.
+
+    more_than_bytes   what the last step allocated beside weights, gradients and state at its peak
+    """
+    with undisturbed():
+        groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
+        given = name_roots.in_flight()
+        found = [
+            group
+            for group in groups
+            if group.held_bytes > more_than_bytes
+            and group.holder.container
+            and group.tensors >= BATCHES
+            and owned.isdisjoint(group.own)
+            and _is_data(group, device, 0, frozenset(), given)
+            and not any(map(_may_be_saved, _living(group)))
+        ]
+    return _as_data(max(found, key=lambda group: group.held_bytes, default=None))
 
 
 def _is_data(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
 from vramscope.oom import exception_refs, late_suspects
-from vramscope.oom.data_on_device import LEAST_SHARE, holder_of_data
+from vramscope.oom.data_on_device import LEAST_SHARE, collected_in_step, holder_of_data
 from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
@@ -98,11 +98,13 @@ class LeaksAtError:
         before_forward_bytes: int | None,
         input_shape: Sequence[int],
         phase: str | None,
+        last_peak_bytes: int | None,
         trigger: OomTrigger,
     ) -> DataHolder | None:
         """Holder of the program's own data, where neither a leak nor growth was found; once a session.
 
-        phase   as reported. After the last of several optimizers it is not the clock's
+        phase             as reported. After the last of several optimizers it is not the clock's
+        last_peak_bytes   peak of the last complete step
         """
         used = counters.get("active_bytes.all.current", 0)
         if owned is None or not trigger.is_own or self._scanned_for_data:
@@ -113,12 +115,17 @@ class LeaksAtError:
         runs = self._clock.phase == BACKWARD and not backward_runs_python()
         unobserved = before_forward_bytes is None and (trigger.running is not None or runs)
         resident = (before_forward_bytes or 0 if in_step and not unobserved else used) - sum(owned.owned_bytes.values())
-        if resident < LEAST_SHARE * used:
+        at_last_peak = None if last_peak_bytes is None else last_peak_bytes - sum(owned.owned_bytes.values())
+        collects = resident < LEAST_SHARE * used
+        if collects and (at_last_peak is None or not in_step or unobserved):
             return None
         self._scanned_for_data = True
         with guarded("the scan for data on the device"), self._clock.reads as may_read:
             if not may_read:
                 return None
+            if collects:
+                more_than = max(at_last_peak or 0, int(LEAST_SHARE * used))
+                return collected_in_step(trigger.device, more_than, owned.addresses)
             batch = math.prod(input_shape) * WIDEST if input_shape else None if unobserved else 0
             return holder_of_data(trigger.device, resident, used, batch, owned.addresses)
         return None

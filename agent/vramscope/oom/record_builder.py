@@ -320,11 +320,10 @@ class RecordBuilder:
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
         before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])
-        data = (
-            None
-            if leaks or growth
-            else suspects.data(counters, owned.memory, before, shape, timeline.get("phase"), trigger)
-        )
+        phase, peak = timeline.get("phase"), timeline.get("last_step", {}).get("peak_allocated_bytes")
+        data = None
+        if not leaks and not growth:
+            data = suspects.data(counters, owned.memory, before, shape, phase, peak, trigger)
         return {"leaks": leaks, "last_look": growth, "data": data}
 
     # -- readings ------------------------------------------------------------------------------------------------------
