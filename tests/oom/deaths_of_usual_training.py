@@ -247,5 +247,24 @@ FOUND_BESIDE_USUAL = [
         phase="other",
         remedy=False,
     ),
+    Death(
+        # The loss keeps the graph of its batch, which had no backward, until the next one has been computed.
+        "the loss of a batch that was skipped",
+        "leak",
+        """
+        net = stack(6, 1024)
+        optimizer = optimizer_of(net)
+        sizes = [20000, 24000, 18000, 28000, 22000]
+        for n in range(40):
+            loss = net(torch.empty(sizes[n % 5], 1024, device="cuda")).square().mean()  # asks
+            if n == 33:
+                if R.get("leak") is False: del loss
+                continue
+            loss.backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="forward",
+    ),
 ]
 """Written while the rules were being mended."""

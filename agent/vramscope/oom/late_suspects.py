@@ -7,7 +7,9 @@ the first steps of a training, a variable may retain the result of the previous 
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS
 from vramscope.leaks.scan.find_holders import find_holders, trace, undisturbed
@@ -16,7 +18,12 @@ from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.judge import material_bytes
+from vramscope.oom.error_stack import is_own
+from vramscope.oom.rebound_names import rebound_names
 from vramscope.protocol import messages
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 TRACE_SECONDS: Final = 0.1
 FEWEST: Final = 3
@@ -105,3 +112,48 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
                 advice=words[:MOST_WORDS],
             )
         ]
+
+
+def retained_by_skipped_forward(frames: Iterable[FrameType], step: int) -> list[messages.Leak]:
+    """The variable whose graph no backward has freed, while the statement runs that assigns it anew; at most one.
+
+    The loss of a batch that was skipped, say. Only what nothing else retains counts: the graphs of two views of a batch are needed.
+
+    frames   of the requesting thread
+    """
+    rebound = {
+        (frame.f_code.co_filename, name)
+        for frame in frames
+        if is_own(frame.f_code.co_filename)
+        for name in rebound_names(frame)
+    }
+    if not rebound:
+        return []
+    with undisturbed():
+        scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
+        others: Counter[int] = Counter()
+        for group in scan.groups:
+            others.update({*group.own, *group.saved})
+        for group in scan.groups:
+            holder = group.holder
+            if not holder.variable or group.on_cpu or not group.graphs or (holder.file, holder.name) not in rebound:
+                continue
+            kept = {**group.own, **group.saved}
+            alone = sum(size for key, size in kept.items() if others[key] == 1)
+            if group.saved_bytes <= group.own_bytes or alone < material_bytes(scan.live_bytes):
+                continue
+            return [
+                group.as_leak(
+                    "overlap-unfreed",
+                    count=group.graphs,
+                    first_step=step,
+                    last_step=step,
+                    age_steps=1,
+                    exclusive_bytes=alone,
+                    peak_effect_bytes=alone,
+                    peak_effect="retained when memory ran out",
+                    advice=f"{holder.name} keeps the graph of an earlier forward that had no backward: `del {holder.name}` "
+                    "before the next one",
+                )
+            ]
+    return []

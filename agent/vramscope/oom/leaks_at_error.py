@@ -53,6 +53,17 @@ class LeaksAtError:
             return late_suspects.retained_from_last_step(detector.boundary, detector.retained, self._clock.step)
         return []
 
+    def retained_by_skipped_forward(self, trigger: OomTrigger) -> list[messages.Leak]:
+        """The variable with the graph of a forward that had no backward, while a later forward is to replace it."""
+        batch = self._clock.batch
+        second = self._clock.phase == FORWARD and batch.forwards > 1 and not batch.evaluates
+        if not second or trigger.thread is not None or not trigger.is_at_request:
+            return []
+        with guarded("the scan for the graph of a skipped batch"), self._clock.reads as may_read:
+            if may_read:
+                return late_suspects.retained_by_skipped_forward(trigger.frames, self._clock.step)
+        return []
+
     def retained_by_exceptions(self, trigger: OomTrigger, exceptions: Iterable[BaseException]) -> list[messages.Leak]:
         """Leak by the exception whose ``except`` block tries again, or by a caught one that is still referenced."""
         if trigger.seen_by != "observer" or trigger.thread is not None:

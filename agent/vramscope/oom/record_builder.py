@@ -316,6 +316,7 @@ class RecordBuilder:
         suspects = self._leaks_at_error
         named = [leak for leak in self._leaks() if not slows_down(leak)]
         known = named[: MOST_LEAKS - 1] or suspects.retained_from_last_step(trigger)
+        known = known or suspects.retained_by_skipped_forward(trigger)
         leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)

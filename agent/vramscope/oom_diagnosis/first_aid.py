@@ -39,7 +39,7 @@ SHORTER_INPUTS: Final = (
     "Use shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
     "checkpointing."
 )
-ONE_ROW: Final = "Use a shorter sequence or a smaller input{or_else}. The batch size is 1 already."
+ONE_ROW: Final = "Use {what}{or_else}. The batch size is 1 already."
 INFERENCE: Final = "Use a smaller batch, or a shorter sequence."
 NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then keep no graphs."
 OTHER_MODELS: Final = (
@@ -105,7 +105,9 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
     if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
     if kind is CauseKind.ACTIVATIONS and facts.batch_size == 1:
-        return ONE_ROW.format(or_else="" if facts.phase == "eval" else ", or gradient checkpointing")
+        shorter = "shorter inputs (cut the long ones, or group them by length)"
+        what = shorter if is_longer_input(facts) else "a shorter sequence or a smaller input"
+        return ONE_ROW.format(what=what, or_else="" if facts.phase == "eval" else ", or gradient checkpointing")
     if kind is CauseKind.ACTIVATIONS and facts.phase == "eval":
         return INFERENCE
     if kind is CauseKind.ACTIVATIONS and is_longer_input(facts):
