@@ -84,7 +84,7 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["copy"] = "host"
     elif "gradient_as_bucket_view=True" in remedy["what"]:
         wishes["buckets"] = "views"
-    elif death.cause == "leak" or "no backward follows" in remedy["what"]:
+    elif death.cause == "leak" or "no backward follows" in remedy["what"] or "torch.no_grad() where" in remedy["what"]:
         wishes["leak"] = False
     else:
         raise AssertionError(f"nobody knows how to follow: {remedy['what']}")

@@ -12,6 +12,7 @@ from vramscope.oom import exception_refs, late_suspects
 from vramscope.oom.data_on_device import LEAST_SHARE, collected_in_step, holder_of_data
 from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
+from vramscope.oom.unused_graph import unused_graph, updated_parameters
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages, series
 from vramscope.protocol.oom_record import DataHolder
@@ -19,6 +20,7 @@ from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OTHER
 
 if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector
+    from vramscope.oom.other_models import LiveObjects
     from vramscope.oom.owned_memory import OwnedMemory
     from vramscope.oom.trigger import OomTrigger
     from vramscope.steps.clock import StepClock
@@ -139,6 +141,19 @@ class LeaksAtError:
                 return collected_in_step(trigger.device, more_than, owned.addresses)
             batch = math.prod(input_shape) * WIDEST if input_shape else None if unobserved else 0
             return holder_of_data(trigger.device, resident, used, batch, owned.addresses)
+        return None
+
+    def unused_graph(
+        self, counters: dict[str, int], live: LiveObjects | None, trigger: OomTrigger
+    ) -> DataHolder | None:
+        """Variable with a graph that leads to no weights which an optimizer updates; in a training's steps only."""
+        in_step = self._clock.phase in (FORWARD, BACKWARD) and self._clock.step and not self._clock.batch.evaluates
+        if not in_step or live is None or trigger.thread is not None:
+            return None
+        with guarded("the scan for graphs of models that do not train"), self._clock.reads as may_read:
+            if may_read:
+                used = counters.get("active_bytes.all.current", 0)
+                return unused_graph(trigger.device, updated_parameters(live), used)
         return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

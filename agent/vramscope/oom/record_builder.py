@@ -325,7 +325,8 @@ class RecordBuilder:
         data = None
         if not leaks and not growth:
             data = suspects.data(counters, owned.memory, before, shape, phase, peak, trigger)
-        return {"leaks": leaks, "last_look": growth, "data": data}
+        unused = None if leaks else suspects.unused_graph(counters, owned.live, trigger)
+        return {"leaks": leaks, "last_look": growth, "data": data, "unused_graph": unused}
 
     # -- readings ------------------------------------------------------------------------------------------------------
 

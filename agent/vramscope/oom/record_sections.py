@@ -108,3 +108,4 @@ class LeakSection(TypedDict, total=False):
     leaks: list[Leak]
     last_look: list[Leak]
     data: DataHolder | None
+    unused_graph: DataHolder | None

@@ -108,6 +108,7 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
     # No step ends in an evaluation: what a container has accumulated there is the growth.
     accumulated = record.last_look[0].held_bytes if growth is None and record.last_look else 0
     data = None if record.data is None or is_made_in_each_step(record, record.data.held_bytes) else record.data
+    unused = record.unused_graph
     facts = Facts(
         asked_bytes=record.asked_bytes,
         total_bytes=record.total_bytes,
@@ -142,6 +143,8 @@ def facts_of_record(record: OomRecord, message: Message | None = None, *, growth
         bucket_bytes=record.bucket_bytes or 0,
         superseded_state_bytes=record.superseded_state_bytes or 0,
         surplus_state_bytes=record.surplus_state_bytes,
+        unused_graph_bytes=unused.held_bytes if unused else 0,
+        unused_graph_name=f"{unused.name}{f' ({at})' if (at := _line_of(unused)) else ''}" if unused else "",
         frozen_gradients_bytes=record.frozen_gradients_bytes or 0,
         expected_state_bytes=expected_state,
         state_is_unknown=_state_is_unknown(record, expected_state),

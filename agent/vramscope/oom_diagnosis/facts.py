@@ -78,6 +78,10 @@ class Facts:
     """State of at least two optimizers that no longer step, for weights that another one updates."""
     surplus_state_bytes: int | None = None
     """State beyond what one optimizer keeps for the weights that have any. None: those weights are not known."""
+    unused_graph_bytes: int = 0
+    """Graph that leads to no weights which an optimizer updates."""
+    unused_graph_name: str = ""
+    """The variable that retains it, with its line."""
     frozen_gradients_bytes: int = 0
     """Gradients of weights that are frozen by now, and that no optimizer uses."""
     expected_state_bytes: int | None = None

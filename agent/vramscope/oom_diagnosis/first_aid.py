@@ -39,6 +39,7 @@ SHORTER_INPUTS: Final = (
     "Use shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
     "checkpointing."
 )
+NO_TRAINING: Final = "Compute {name} under torch.no_grad(). No optimizer updates weights through its graph."
 ONE_ROW: Final = "Use {what}{or_else}. The batch size is 1 already."
 INFERENCE: Final = "Use a smaller batch, or a shorter sequence."
 NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then keep no graphs."
@@ -104,6 +105,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return SMALLER_WEIGHTS  # with gradients and state it fits: it is the largest part of what the step needs
     if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
+    if kind is CauseKind.ACTIVATIONS and facts.unused_graph_bytes >= (facts.shortfall_bytes or 0) > 0:
+        return NO_TRAINING.format(name=facts.unused_graph_name)
     if kind is CauseKind.ACTIVATIONS and facts.batch_size == 1:
         shorter = "shorter inputs (cut the long ones, or group them by length)"
         what = shorter if is_longer_input(facts) else "a shorter sequence or a smaller input"

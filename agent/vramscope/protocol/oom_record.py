@@ -224,6 +224,8 @@ class OomRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Late suspects: containers as large as the growth, in a run too young for ``leaks``. The likeliest comes first."""
     data: DataHolder | None = None
     """Holder of most tensors without a graph that were there before the forward, or outside of any step."""
+    unused_graph: DataHolder | None = None
+    """The variable with most of a graph that leads to no weights which an optimizer updates."""
     copies: DataHolder | None = None
     """The variable with most copies of the model's weights, by names and shapes."""
     techniques: Annotated[list[Technique], msgspec.Meta(max_length=64)] = []

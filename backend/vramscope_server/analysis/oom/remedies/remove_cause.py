@@ -24,6 +24,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     yield from _leak(context)
     yield from _superseded_state(context)
     yield from _frozen_gradients(context)
+    yield from _unused_graph(context)
     yield from _copies(context)
     yield from _replaced_model(context)
     yield from _copy_in_progress(context)
@@ -98,6 +99,21 @@ def _frozen_gradients(context: RemedyContext) -> Iterator[Remedy]:
             source_words="gradients of weights that require none, and that no optimizer updates",
             cost="a line of code",
             rank=1,
+        )
+
+
+def _unused_graph(context: RemedyContext) -> Iterator[Remedy]:
+    """Yield a remedy for a model that does not train and runs with gradients on: a teacher, a target network."""
+    facts = context.facts
+    if facts.unused_graph_bytes:
+        yield Remedy(
+            what=f"torch.no_grad() where {facts.unused_graph_name} is computed",
+            saves_bytes=facts.unused_graph_bytes,
+            enough=context.estimate.fits(context.available_bytes, less=facts.unused_graph_bytes),
+            source="measured",
+            source_words="its graph leads to no weights that an optimizer updates",
+            cost="none, unless the program reads the gradients of these weights itself",
+            rank=0,
         )
 
 
