@@ -105,11 +105,17 @@ def test_what_has_an_owner_is_no_data() -> None:
     assert holder_of_data(0, 1024 * MIB, 512 * MIB, 0, owned) is None
 
 
+def returned() -> list[torch.Tensor]:
+    return [torch.empty(32 * 1024, 1024, device="cuda") for _ in range(6)]
+
+
 @pytest.mark.parametrize("case", ["collected", "saved", "few", "no more than the last step", "in graphs"])
 def test_a_list_that_has_more_than_the_last_step_was_collected(case: str) -> None:
     """Vectors as large as the weights, or pictures of a sampler. What a graph needs, or any step may have, is not meant."""
     layer = torch.nn.Linear(1024, 1024, bias=False).cuda()
-    vectors = [torch.empty(32 * 1024, 1024, device="cuda") for _ in range(3 if case == "few" else 6)]
+    vectors = []
+    for _ in range(3 if case == "few" else 6):
+        vectors.append(torch.empty(32 * 1024, 1024, device="cuda"))
     if case == "in graphs":
         vectors = [layer(one) for one in vectors]
     outputs = [layer(one) for one in vectors] if case == "saved" else []
@@ -119,3 +125,10 @@ def test_a_list_that_has_more_than_the_last_step_was_collected(case: str) -> Non
     else:
         assert named is None
     assert len(vectors) and len(outputs) in (0, 6)
+
+
+def test_what_one_call_returns_was_not_collected() -> None:
+    """Gradients of each sample, say: as many as the call was given."""
+    gradients = returned()
+    assert collected_in_step(0, 300 * MIB) is None
+    assert len(gradients) == 6

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.holders.line_search import adds_at
 from vramscope.leaks.scan.find_holders import find_holders, undisturbed
 from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
-from vramscope.process import name_roots
+from vramscope.process import frames, name_roots
 from vramscope.protocol.oom_record import DataHolder
 
 LEAST_SHARE: Final = 0.1
@@ -78,9 +79,12 @@ def collected_in_step(
 
     Such results have no graph: pictures of a sampler, vectors as large as the weights.
 
+    The user's code adds to it line by line. One call may return as much because it was given more.
+
     more_than_bytes   what the last step allocated beside weights, gradients and state at its peak
     """
     with undisturbed():
+        codes = {(frame.f_code.co_filename, frame.f_code.co_name): frame.f_code for frame in frames.running_frames()}
         groups = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS)).groups
         given = name_roots.in_flight()
         found = [
@@ -88,6 +92,7 @@ def collected_in_step(
             for group in groups
             if group.held_bytes > more_than_bytes
             and group.holder.container
+            and adds_at(codes.get((group.holder.file or "", group.holder.function or "")), group.holder.line)
             and group.tensors >= BATCHES
             and owned.isdisjoint(group.own)
             and _is_data(group, device, 0, frozenset(), given)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector
     from vramscope.oom.other_models import LiveObjects
     from vramscope.oom.owned_memory import OwnedMemory
+    from vramscope.oom.record_sections import TimelineSection
     from vramscope.oom.trigger import OomTrigger
     from vramscope.steps.clock import StepClock
 
@@ -105,24 +106,17 @@ class LeaksAtError:
         return []
 
     def data(
-        self,
-        counters: dict[str, int],
-        owned: OwnedMemory | None,
-        before_forward_bytes: int | None,
-        input_shape: Sequence[int],
-        phase: str | None,
-        last_peak_bytes: int | None,
-        trigger: OomTrigger,
+        self, counters: dict[str, int], owned: OwnedMemory | None, timeline: TimelineSection, trigger: OomTrigger
     ) -> DataHolder | None:
-        """Holder of the program's own data, where neither a leak nor growth was found; once a session.
-
-        phase             as reported. After the last of several optimizers it is not the clock's
-        last_peak_bytes   peak of the last complete step
-        """
+        """Holder of the program's own data, where neither a leak nor growth was found; once a session."""
+        before_forward_bytes = timeline.get("allocated_before_forward_bytes")
+        input_shape, shape_before = timeline.get("input_shape", []), timeline.get("input_shape_before", [])
+        last_peak_bytes = timeline.get("last_step", {}).get("peak_allocated_bytes")
         used = counters.get("active_bytes.all.current", 0)
         if owned is None or not trigger.is_own or self._scanned_for_data:
             return None
-        outside = self._clock.phase in (OTHER, DATA) or phase == series.PHASES[OTHER]
+        # After the last of several optimizers the phase is not the clock's.
+        outside = self._clock.phase in (OTHER, DATA) or timeline.get("phase") == series.PHASES[OTHER]
         in_step = not outside or trigger.running is not None
         # A model is known from the end of its first forward on.
         runs = self._clock.phase == BACKWARD and not backward_runs_python()
@@ -130,7 +124,9 @@ class LeaksAtError:
         resident = (before_forward_bytes or 0 if in_step and not unobserved else used) - sum(owned.owned_bytes.values())
         at_last_peak = None if last_peak_bytes is None else last_peak_bytes - sum(owned.owned_bytes.values())
         collects = resident < LEAST_SHARE * used
-        if collects and (at_last_peak is None or not in_step or unobserved):
+        # A larger input may need more than the last step had.
+        as_small = bool(input_shape) and math.prod(input_shape) <= math.prod(shape_before or [0])
+        if collects and (at_last_peak is None or not in_step or unobserved or not as_small):
             return None
         self._scanned_for_data = True
         with guarded("the scan for data on the device"), self._clock.reads as may_read:

@@ -320,11 +320,7 @@ class RecordBuilder:
         leaks = [*kept, *known]
         accumulated = suspects.accumulated_bytes(counters, owned.memory)
         growth = suspects.holders_of_growth(timeline.get("steps", {}), leaks, accumulated, trigger)
-        before, shape = timeline.get("allocated_before_forward_bytes"), timeline.get("input_shape", [])
-        phase, peak = timeline.get("phase"), timeline.get("last_step", {}).get("peak_allocated_bytes")
-        data = None
-        if not leaks and not growth:
-            data = suspects.data(counters, owned.memory, before, shape, phase, peak, trigger)
+        data = None if leaks or growth else suspects.data(counters, owned.memory, timeline, trigger)
         unused = None if leaks else suspects.unused_graph(counters, owned.live, trigger)
         return {"leaks": leaks, "last_look": growth, "data": data, "unused_graph": unused}
 
