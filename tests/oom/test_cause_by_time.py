@@ -42,6 +42,14 @@ def test_where_a_forward_pass_may_have_begun_these_may_be_activations(more: dict
     assert diagnose(replace(BEFORE_TRAINING, **more)).kind is CauseKind.ACTIVATIONS
 
 
+def test_a_data_set_is_the_cause_before_there_is_a_model() -> None:
+    """It is normalised, and a result without a name is as large."""
+    no_model = replace(BEFORE_TRAINING, parameters_bytes=0, trainable_bytes=0)
+    found = diagnose(replace(no_model, data_bytes=600 * MIB, data_name="pictures", data_line="a.py:3"))
+    assert found.kind is CauseKind.DATA
+    assert "data in pictures (a.py:3)" in found.sentence.lower() and "activations" not in found.sentence
+
+
 BETWEEN_STEPS = Facts(
     asked_bytes=1800 * MIB, total_bytes=4000 * MIB, free_bytes=1000 * MIB, reserved_bytes=2500 * MIB, used_bytes=1300 * MIB,
     parameters_bytes=640 * MIB, gradients_bytes=0, optimizer_bytes=640 * MIB, buffers_bytes=0, trainable_bytes=640 * MIB,

@@ -285,10 +285,19 @@ class Facts:
 
     @property
     def is_before_first_forward(self) -> bool:
-        """Whether there is a model, and no call of it and no operation with gradients was seen: nothing is an activation yet."""
+        """Whether there is a model or data in a variable, and neither its call nor an operation with gradients was seen.
+
+        Nothing is an activation yet.
+        """
         no_module = self.before_forward_bytes is None and self.progress is None and not self.input_shape
         outside = self.phase in ("other", "data") and self.thread is None and not self.forwards
-        return outside and no_module and self.no_graph_yet and not self.step and bool(self.parameters_bytes)
+        return (
+            outside
+            and no_module
+            and self.no_graph_yet
+            and not self.step
+            and bool(self.parameters_bytes or self.data_bytes)
+        )
 
     @property
     def constant_bytes(self) -> int:
