@@ -18,7 +18,7 @@ needs_ranges = pytest.mark.skipif(sys.version_info < (3, 11), reason="bytecode w
 
 
 class Probe:
-    """A call that notes which names its caller's statement assigns anew."""
+    """A call that notes which names its caller's statement assigns again."""
 
     def __init__(self) -> None:
         self.found: list[list[str]] = []

@@ -115,7 +115,7 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
 
 
 def retained_by_skipped_forward(frames: Iterable[FrameType], step: int) -> list[messages.Leak]:
-    """The variable whose graph no backward has freed, while the statement runs that assigns it anew; at most one.
+    """The variable whose graph no backward has freed, while the statement runs that assigns it again; at most one.
 
     The loss of a batch that was skipped, say. Only what nothing else retains counts: the graphs of two views of a batch are needed.
 
