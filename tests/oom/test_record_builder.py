@@ -41,3 +41,11 @@ def test_a_failing_section_leaves_the_others(monkeypatch: pytest.MonkeyPatch) ->
     assert (record.rank, record.asked_bytes, record.free_bytes) == (1, 5 << 20, 1 << 20)
     assert record.losses == {"time_ns": b"", "step": b""}
     assert unpack(pack(record)) == record
+
+
+def test_memory_outside_pytorch_is_compared_with_that_of_a_finished_context() -> None:
+    """CUDA's context grows while it is created. PyTorch has reserved nothing then."""
+    samples = RecentSamples(10)
+    for used, reserved in ((300, 0), (300, 0), (620, 100), (620, 100), (720, 200)):
+        samples.put(0, {"process_device_bytes": used, "reserved_bytes": reserved})
+    assert samples.least_outside_bytes(0) == 520

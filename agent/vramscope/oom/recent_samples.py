@@ -32,7 +32,8 @@ class RecentSamples:
         self._newest[device] = row
         outside = outside_bytes(row)
         # NVML and the allocator are not read at the same instant. They agree only where nothing moved between two rows.
-        if outside is not None and row.get("reserved_bytes") == before.get("reserved_bytes"):
+        # Before PyTorch has reserved anything, CUDA's context may still be growing.
+        if outside is not None and 0 < row.get("reserved_bytes", 0) == before.get("reserved_bytes"):
             self._least_outside[device] = min(outside, self._least_outside.get(device, outside))
         passed = self._passed.get(device, 0)
         self._passed[device] = (passed + 1) % self._every
