@@ -61,7 +61,7 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     verdict = page.locator("[data-verdict]").inner_text()
     assert re.search(r"It fits, with \d\d\.\d GiB of headroom", verdict), verdict
     assert re.search(
-        r"The peak is \d\d\.\d GiB, in the backward pass of step \d+; \d\d % of it are activations", verdict
+        r"The peak is \d\d\.\d GiB, in the backward pass of step \d+; \d\d % of it is activations", verdict
     ), verdict
 
 
