@@ -116,6 +116,45 @@ def collected(net: Runs, x: torch.Tensor) -> None:
     torch.stack([*losses, loss]).sum().backward()
 
 
+def second_view(net: Runs, x: torch.Tensor) -> torch.Tensor:
+    out: torch.Tensor
+    out = net(x)
+    return out.mean()
+
+
+def same_name(net: Runs, x: torch.Tensor) -> None:
+    """The caller's variable has the name that the called function assigns, and its graph is needed."""
+    out = net(x)
+    net.looks = True
+    total = out.mean() + second_view(net, x)
+    total.backward()
+
+
+def tree(net: Runs, x: torch.Tensor, depth: int) -> torch.Tensor:
+    if not depth:
+        return net(x)
+    left = tree(net, x, depth - 1)
+    net.looks = depth == 2
+    right = tree(net, x, depth - 1)
+    return left + right
+
+
+def recursive(net: Runs, x: torch.Tensor) -> None:
+    """The outer call of a function needs what its inner call assigns."""
+    tree(net, x, 2).mean().backward()
+
+
+def many_collected(net: Runs, x: torch.Tensor) -> None:
+    """Of the graphs in a long list only some are walked."""
+    losses = []
+    for _ in range(60):
+        out = net(x[:1024])
+        losses.append(out.square().mean())
+    net.looks = True
+    out = net(x)
+    torch.stack([*losses, out.mean()]).sum().backward()
+
+
 def trained(net: Runs, x: torch.Tensor) -> None:
     loss = net(x).square().mean()
     loss.backward()
@@ -133,7 +172,7 @@ def recurrent(net: Runs, x: torch.Tensor) -> None:
 
 @needs_ranges
 @pytest.mark.gpu
-@pytest.mark.parametrize("loop", [skipped, views, collected, trained, recurrent])
+@pytest.mark.parametrize("loop", [skipped, views, collected, same_name, recursive, many_collected, trained, recurrent])
 def test_only_a_graph_that_nothing_else_needs_is_named(loop: Callable[[Runs, torch.Tensor], None]) -> None:
     net = Runs().cuda()
     loop(net, torch.empty(8192, 256, device="cuda"))

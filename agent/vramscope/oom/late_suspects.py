@@ -20,6 +20,7 @@ from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.judge import material_bytes
 from vramscope.oom.error_stack import is_own
 from vramscope.oom.rebound_names import rebound_names
+from vramscope.process.frames import running_frames
 from vramscope.protocol import messages
 
 if TYPE_CHECKING:
@@ -115,19 +116,14 @@ def retained_from_last_step(boundary: int, retain_graph: tuple[str, int, str] | 
 
 
 def retained_by_skipped_forward(frames: Iterable[FrameType], step: int) -> list[messages.Leak]:
-    """The variable whose graph no backward has freed, while the statement runs that assigns it again; at most one.
+    """The variable that keeps a graph, while the statement runs that assigns it again; at most one.
 
     The loss of a batch that was skipped, say. Only what nothing else retains counts: the graphs of two views of a batch are needed.
 
     frames   of the requesting thread
     """
-    rebound = {
-        (frame.f_code.co_filename, name)
-        for frame in frames
-        if is_own(frame.f_code.co_filename)
-        for name in rebound_names(frame)
-    }
-    if not rebound:
+    rebound = _rebound_by_function(frames)
+    if not any(rebound.values()):
         return []
     with undisturbed():
         scan = find_holders(TensorKinds(), TimeBudget(SCAN_SECONDS))
@@ -136,7 +132,8 @@ def retained_by_skipped_forward(frames: Iterable[FrameType], step: int) -> list[
             others.update({*group.own, *group.saved})
         for group in scan.groups:
             holder = group.holder
-            if not holder.variable or group.on_cpu or not group.graphs or (holder.file, holder.name) not in rebound:
+            names = rebound.get((holder.file, holder.function), frozenset())
+            if not holder.variable or group.on_cpu or not group.graphs or holder.name not in names:
                 continue
             kept = {**group.own, **group.saved}
             alone = sum(size for key, size in kept.items() if others[key] == 1)
@@ -152,8 +149,22 @@ def retained_by_skipped_forward(frames: Iterable[FrameType], step: int) -> list[
                     exclusive_bytes=alone,
                     peak_effect_bytes=alone,
                     peak_effect="retained when memory ran out",
-                    advice=f"{holder.name} keeps the graph of an earlier forward that had no backward: `del {holder.name}` "
-                    "before the next one",
+                    advice=f"{holder.name} keeps the graph of an earlier forward: `del {holder.name}` before the next one",
                 )
             ]
     return []
+
+
+def _rebound_by_function(frames: Iterable[FrameType]) -> dict[tuple[str | None, str | None], frozenset[str]]:
+    """Names that the running statements of the user's functions assign again, by file and function.
+
+    Of a function with several calls (a recursion, threads) only those that each call assigns: the others are still needed.
+    """
+    codes = {frame.f_code for frame in frames if is_own(frame.f_code.co_filename)}
+    rebound: dict[tuple[str | None, str | None], frozenset[str]] = {}
+    for frame in running_frames():
+        code = frame.f_code
+        if code in codes:
+            names, place = rebound_names(frame), (code.co_filename, code.co_name)
+            rebound[place] = rebound.get(place, names) & names
+    return rebound
