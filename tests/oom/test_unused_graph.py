@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from vramscope.oom.other_models import LiveObjects
-from vramscope.oom.unused_graph import leads_to_none_of, unused_graph, updated_parameters
+from vramscope.oom.unused_graph import is_differentiated, leads_to_none_of, unused_graph, updated_parameters
 from vramscope.oom_diagnosis.diagnosis import diagnose
 from vramscope.oom_diagnosis.facts import Facts
 
@@ -31,6 +32,51 @@ def test_a_graph_is_unused_only_if_no_leaf_can_be_wanted() -> None:
     assert not leads_to_none_of((teacher(x) * torch.ones(8, requires_grad=True)).grad_fn, updated)
     teacher(x).sum().backward()
     assert not leads_to_none_of(teacher(x).grad_fn, updated), "somebody has computed its gradients"
+
+
+class Looks(nn.Module):
+    """A model whose forward notes whether the running code may differentiate it."""
+
+    def __init__(self, updated: set[int]) -> None:
+        super().__init__()
+        self.inner, self.updated, self.found = net(), updated, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames, frame = [], sys._getframe()
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        self.found = is_differentiated(frames, self.updated)
+        out: torch.Tensor = self.inner(x)
+        return out
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("fast weights", True), ("trained", False), ("frozen", False)])
+def test_weights_that_the_program_itself_updates_prove_nothing(kind: str, expected: bool) -> None:
+    """First-order MAML: ``autograd.grad`` gives the gradients of a copy, and the program applies them."""
+    model = Looks(set())
+    if kind == "trained":
+        model.updated.update(map(id, model.parameters()))
+    model.requires_grad_(kind != "frozen")
+    model(torch.ones(2, 8))
+    assert model.found is expected
+
+
+def test_a_graph_is_not_unused_while_autograd_grad_reads_it() -> None:
+    found, x = [], torch.ones(2, requires_grad=True)
+
+    def hook(gradient: torch.Tensor) -> None:
+        frames, frame = [], sys._getframe()
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        found.append(is_differentiated(frames, set()))
+
+    between = x * 2
+    between.register_hook(hook)
+    torch.autograd.grad(between.sum(), x, retain_graph=True)
+    between.sum().backward()
+    assert found == [True, False]
 
 
 def test_parameters_that_are_not_the_models_own_prove_nothing() -> None:

@@ -12,7 +12,7 @@ from vramscope.oom import exception_refs, late_suspects
 from vramscope.oom.data_on_device import LEAST_SHARE, collected_in_step, holder_of_data
 from vramscope.oom.error_stack import backward_runs_python
 from vramscope.oom.growing_tensor import as_leak, growing_tensor
-from vramscope.oom.unused_graph import unused_graph, updated_parameters
+from vramscope.oom.unused_graph import is_differentiated, unused_graph, updated_parameters
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, retained_by
 from vramscope.protocol import messages, series
 from vramscope.protocol.oom_record import DataHolder
@@ -148,8 +148,10 @@ class LeaksAtError:
             return None
         with guarded("the scan for graphs of models that do not train"), self._clock.reads as may_read:
             if may_read:
-                used = counters.get("active_bytes.all.current", 0)
-                return unused_graph(trigger.device, updated_parameters(live), used)
+                used, updated = counters.get("active_bytes.all.current", 0), updated_parameters(live)
+                return (
+                    None if is_differentiated(trigger.frames, updated) else unused_graph(trigger.device, updated, used)
+                )
         return None
 
     def accumulated_bytes(self, counters: dict[str, int], owned: OwnedMemory | None) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.leaks.scan.find_holders import find_holders, undisturbed
 from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
+from vramscope.oom.error_stack import module_of
 from vramscope.oom.other_models import is_shard
 from vramscope.protocol.oom_record import DataHolder
 
@@ -61,6 +63,25 @@ def updated_parameters(live: LiveObjects) -> frozenset[int]:
     if any(id(one) not in own or is_shard(one) for one in updated):
         return frozenset()
     return frozenset(map(id, updated))
+
+
+def is_differentiated(frames: Iterable[FrameType], updated: Collection[int]) -> bool:
+    """Whether the running code may update weights without an optimizer: fast weights of meta-learning, by ``autograd.grad``.
+
+    So does a forward of a model whose weights require gradients, and no optimizer has any of them.
+    """
+    from torch._C import DisableTorchFunction
+
+    with DisableTorchFunction():
+        for frame in frames:
+            code = frame.f_code
+            if code.co_name == "grad" and code.co_filename.replace("\\", "/").endswith("torch/autograd/__init__.py"):
+                return True
+            module = module_of(frame)
+            wanted = [] if module is None else [id(one) for one in module.parameters() if one.requires_grad]
+            if wanted and not any(one in updated for one in wanted):
+                return True
+    return False
 
 
 def leads_to_none_of(root: Any, updated: Collection[int]) -> bool:
