@@ -122,7 +122,9 @@ def test_states_of_optimizers_that_pile_up_leave_no_device_large_enough() -> Non
         died = diagnose(replace(there, used_bytes=1340 * MIB + (optimizers - 1) * 64 * MIB))
         assert died.estimate is not None
         assert (died.estimate.high_bytes is not None) is known
-        assert ("128 MiB of the state exceed what one optimizer keeps for all weights." in died.sentence) is not known
+        assert (
+            "128 MiB of the state exceed what one optimizer keeps for the same weights." in died.sentence
+        ) is not known
     there = replace(BACKWARD, optimizer_bytes=128 * MIB, expected_state_bytes=64 * MIB)
     assert has_piled_up_state(replace(there, phase="optimizer")), "the state of a third one may be made in this update"
     assert not has_piled_up_state(there)

@@ -275,7 +275,7 @@ def _remark(parts: MemoryParts, facts: Facts) -> str:
         remarks.append(f"{amount(facts.idle_bytes)} are reserved and unused, in blocks too small for this request.")
     if has_piled_up_state(facts):
         more = max(facts.other_state_bytes, facts.superseded_state_bytes)
-        remarks.append(f"{amount(more)} of the state exceed what one optimizer keeps for all weights.")
+        remarks.append(f"{amount(more)} of the state exceed what one optimizer keeps for the same weights.")
     if parts.reason is Limiting.UPDATE:
         return " ".join(remarks)
     if facts.evaluates:
