@@ -39,6 +39,11 @@ class Pool:
         if len(self.rows) > self.most:
             print("many rows")
 
+    def add_and_cut_each(self, row: list[object]) -> None:
+        self.rows.append(row)
+        if len(self.rows[-1]) > self.most:
+            self.rows[-1].pop(0)
+
     def take(self) -> object:
         return self.rows.pop(0)
 
@@ -51,7 +56,13 @@ def links_to_rows(pool: Pool) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("function", "limit"),
-    [(Pool.add, 40), (Pool.add_to_smallest, 30), (Pool.add_and_warn, None), (Pool.take, None)],
+    [
+        (Pool.add, 40),
+        (Pool.add_to_smallest, 30),
+        (Pool.add_and_warn, None),
+        (Pool.add_and_cut_each, None),
+        (Pool.take, None),
+    ],
 )
 def test_the_limit_of_an_object_is_read_from_its_attribute(function: Any, limit: int | None) -> None:
     found = limits.limit_of(links_to_rows(Pool(40)), [function.__code__], "rows", attribute=True)
@@ -86,6 +97,20 @@ def of_another(rows, old):
             rows.pop(0)
 
 
+def of_an_element(rows):
+    for row in range(99):
+        rows.append(row)
+        if rows[-1].shape[0] < 256:
+            rows.pop()
+
+
+def of_what_is_under_a_key(rows):
+    for row in range(99):
+        rows[row].append(row)
+        if len(rows[row]) > 500:
+            rows[row].pop(0)
+
+
 @pytest.mark.parametrize(
     ("code", "limit"),
     [
@@ -93,6 +118,8 @@ def of_another(rows, old):
         (of_the_module.__code__, MOST),
         (unknown.__code__, None),
         (of_another.__code__, None),
+        (of_an_element.__code__, None),
+        (of_what_is_under_a_key.__code__, None),
     ],
 )
 def test_the_limit_of_a_variable_is_a_constant_or_a_global(code: CodeType, limit: int | None) -> None:

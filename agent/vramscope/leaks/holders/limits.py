@@ -38,25 +38,47 @@ def limit_of(links: list[Path], codes: Iterable[types.CodeType], name: str, *, a
 
 
 def _guards(codes: Iterable[types.CodeType], name: str, *, attribute: bool) -> Iterator[tuple[types.CodeType, Line]]:
-    """Lines that compare the length, where they or the next ones take something out."""
+    """Lines that compare the length, where they or the next ones take something out. (That of an element bounds nothing.)"""
     for code in codes:
         for part in with_inner(code):
             lines = lines_of(part) if has_variable(part, name) else ()
             its = [line for line in lines if name in (line.attributes_loaded if attribute else line.loads)]
             for line, after in itertools.pairwise((*its, *its[-1:])):
-                if line.asks_size and (line.removes or (after.removes and after.number > line.number)):
+                takes = line.removes or (after.removes and after.number > line.number)
+                if line.asks_size and takes and name in _measured(part, line.number):
                     yield part, line
+
+
+def _measured(code: types.CodeType, number: int) -> Iterator[str]:
+    """What a line asks the length of by its name: ``len(self.rows)``, but not ``len(self.rows[key])``."""
+    asks, loaded = False, None
+    for instruction in _instructions_of(code, number):
+        operation, argument = instruction.opname, instruction.argval
+        if operation in ("PRECALL", "PUSH_NULL"):
+            continue
+        if operation.startswith("LOAD_"):
+            asks, loaded = asks or argument == "len", argument
+            continue
+        if asks and operation.startswith("CALL") and type(loaded) is str:
+            yield loaded
+        asks = False
 
 
 def _constants(code: types.CodeType, number: int) -> Iterator[int]:
     """Whole numbers on a line, without 0 and 1: those are subscripts."""
+    for instruction in _instructions_of(code, number):
+        value = instruction.argval
+        if instruction.opname in NUMBERS and type(value) is int and value > 1:
+            yield value
+
+
+def _instructions_of(code: types.CodeType, number: int) -> Iterator[dis.Instruction]:
     lines = {start: line for start, _, line in code.co_lines()}
     current: int | None = None
     for instruction in dis.get_instructions(code):
         current = lines.get(instruction.offset, current)
-        value = instruction.argval
-        if current == number and instruction.opname in NUMBERS and type(value) is int and value > 1:
-            yield value
+        if current == number:
+            yield instruction
 
 
 def _values_of(links: list[Path], names: frozenset[str]) -> Iterator[int]:
