@@ -97,6 +97,16 @@ def of_another(rows, old):
             rows.pop(0)
 
 
+def of_an_outer_function(MOST):
+    def inner(rows):
+        for row in range(99):
+            rows.append(row)
+            if len(rows) > MOST:
+                rows.pop(0)
+
+    return inner
+
+
 def of_an_element(rows):
     for row in range(99):
         rows.append(row)
@@ -118,6 +128,7 @@ def of_what_is_under_a_key(rows):
         (of_the_module.__code__, MOST),
         (unknown.__code__, None),
         (of_another.__code__, None),
+        (of_an_outer_function(5000).__code__, None),
         (of_an_element.__code__, None),
         (of_what_is_under_a_key.__code__, None),
     ],

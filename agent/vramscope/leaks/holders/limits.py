@@ -6,12 +6,13 @@ The line tells where the number is from: a constant, an attribute of the object 
 from __future__ import annotations
 
 import dis
+import functools
 import itertools
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.holders.bytecode import Line, has_variable, lines_of, with_inner
+from vramscope.leaks.holders.bytecode import MOST_INSTRUCTIONS, Line, has_variable, lines_of, with_inner
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.leaks.scan.paths import Path
 from vramscope.process import name_roots, type_info
@@ -29,7 +30,7 @@ def limit_of(links: list[Path], codes: Iterable[types.CodeType], name: str, *, a
     name    of the container in these functions, of a variable or an ``attribute``
     """
     for code, line in _guards(codes, name, attribute=attribute):
-        known = [*_constants(code, line.number)]
+        known = [*_comparison(code, line.number).constants]
         known += _values_of(links, line.attributes_loaded) if attribute else []
         known += _globals_of(code, line.loads)
         if known:
@@ -45,40 +46,40 @@ def _guards(codes: Iterable[types.CodeType], name: str, *, attribute: bool) -> I
             its = [line for line in lines if name in (line.attributes_loaded if attribute else line.loads)]
             for line, after in itertools.pairwise((*its, *its[-1:])):
                 takes = line.removes or (after.removes and after.number > line.number)
-                if line.asks_size and takes and name in _measured(part, line.number):
+                if line.asks_size and takes and name in _comparison(part, line.number).measured:
                     yield part, line
 
 
-def _measured(code: types.CodeType, number: int) -> Iterator[str]:
-    """What a line asks the length of by its name: ``len(self.rows)``, but not ``len(self.rows[key])``."""
+class _Comparison(NamedTuple):
+    """What a line compares."""
+
+    measured: frozenset[str]
+    """What it asks the length of by its name: ``len(self.rows)``, but not ``len(self.rows[key])``."""
+    constants: tuple[int, ...]
+    """Whole numbers on it, without 0 and 1: those are subscripts."""
+
+
+@functools.lru_cache(maxsize=512)
+def _comparison(code: types.CodeType, number: int) -> _Comparison:
+    """What a line of a function compares. Some 1 µs an instruction of the function, once a line."""
+    lines = {start: line for start, _, line in code.co_lines()}
+    current: int | None = None
     asks, loaded = False, None
-    for instruction in _instructions_of(code, number):
+    measured, constants = set(), []
+    for instruction in itertools.islice(dis.get_instructions(code), MOST_INSTRUCTIONS):
+        current = lines.get(instruction.offset, current)
         operation, argument = instruction.opname, instruction.argval
-        if operation in ("PRECALL", "PUSH_NULL"):
+        if current != number or operation in ("PRECALL", "PUSH_NULL"):
             continue
+        if operation in NUMBERS and type(argument) is int and argument > 1:
+            constants.append(argument)
         if operation.startswith("LOAD_"):
             asks, loaded = asks or argument == "len", argument
             continue
         if asks and operation.startswith("CALL") and type(loaded) is str:
-            yield loaded
+            measured.add(loaded)
         asks = False
-
-
-def _constants(code: types.CodeType, number: int) -> Iterator[int]:
-    """Whole numbers on a line, without 0 and 1: those are subscripts."""
-    for instruction in _instructions_of(code, number):
-        value = instruction.argval
-        if instruction.opname in NUMBERS and type(value) is int and value > 1:
-            yield value
-
-
-def _instructions_of(code: types.CodeType, number: int) -> Iterator[dis.Instruction]:
-    lines = {start: line for start, _, line in code.co_lines()}
-    current: int | None = None
-    for instruction in dis.get_instructions(code):
-        current = lines.get(instruction.offset, current)
-        if current == number:
-            yield instruction
+    return _Comparison(frozenset(measured), tuple(constants))
 
 
 def _values_of(links: list[Path], names: frozenset[str]) -> Iterator[int]:
@@ -97,9 +98,10 @@ def _values_of(links: list[Path], names: frozenset[str]) -> Iterator[int]:
 
 
 def _globals_of(code: types.CodeType, names: frozenset[str]) -> Iterator[int]:
-    for module in name_roots.user_modules():
+    names = (names & {*code.co_names}) - {"len", *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    for module in name_roots.user_modules() if names else ():
         if module.__dict__.get("__file__") == code.co_filename:
-            yield from _numbers(module.__dict__, names - {*code.co_varnames})
+            yield from _numbers(module.__dict__, names)
 
 
 def _numbers(values: Any, names: frozenset[str]) -> Iterator[int]:
