@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.holders.bytecode import MOST_INSTRUCTIONS, Line, has_variable, lines_of, with_inner
-from vramscope.leaks.scan.object_children import Shapes, children
-from vramscope.leaks.scan.paths import Path
+from vramscope.leaks.scan.paths import Path, objects_at
 from vramscope.process import name_roots, type_info
 
 NUMBERS: Final = ("LOAD_CONST", "LOAD_SMALL_INT")
@@ -84,15 +83,7 @@ def _comparison(code: types.CodeType, number: int) -> _Comparison:
 
 def _values_of(links: list[Path], names: frozenset[str]) -> Iterator[int]:
     """Values of those attributes that are whole numbers, of the objects that have the container."""
-    objects, shapes = [links[0].root.value], Shapes()
-    for link in links[1:-1]:
-        objects = [
-            child
-            for value in objects
-            for label, child in children(value, shapes)
-            if label == link.label and type(child) is link.kind
-        ][-MOST_OBJECTS:]
-    for value in objects:
+    for value in objects_at(links[:-1] or links, MOST_OBJECTS):
         yield from _numbers(type_info.attributes_of(value, type_info.dict_of(type(value))) or {}, names)
         yield from _numbers(type_info.namespace(type(value)), names)
 

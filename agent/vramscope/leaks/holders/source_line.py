@@ -12,8 +12,7 @@ from vramscope.leaks.holders.bytecode import with_inner
 from vramscope.leaks.holders.grouping import GROWS
 from vramscope.leaks.holders.key import HolderKind
 from vramscope.leaks.holders.user_code import Codes, own_codes
-from vramscope.leaks.scan.object_children import Shapes, children
-from vramscope.leaks.scan.paths import Path
+from vramscope.leaks.scan.paths import Path, objects_at
 from vramscope.process import type_info
 
 MOST_RECORDS: Final = 64
@@ -93,15 +92,7 @@ def logged_at(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | N
     last = next((at for at, link in enumerate(links) if at and issubclass(link.kind, logging.LogRecord)), None)
     if last is None:
         return None
-    values, shapes = [links[0].root.value], Shapes()
-    for link in links[1 : last + 1]:
-        values = [
-            child
-            for value in values
-            for label, child in children(value, shapes)
-            if label == link.label and type(child) is link.kind
-        ][-MOST_RECORDS:]
-    for record in reversed(values):
+    for record in reversed(objects_at(links[: last + 1], MOST_RECORDS)):
         for code in (part for outer in codes.all for part in with_inner(outer)):
             if (code.co_filename, code.co_name) == (record.pathname, record.funcName):
                 return code, record.lineno

@@ -73,6 +73,19 @@ class Path(NamedTuple):
         return links[::-1]
 
 
+def objects_at(links: list[Path], most: int) -> list[Any]:
+    """Objects to which such links lead, from the root on. Of those at each link, the ``most`` newest are followed."""
+    objects, shapes = [links[0].root.value], Shapes()
+    for link in links[1:]:
+        objects = [
+            child
+            for value in objects
+            for label, child in children(value, shapes)
+            if label == link.label and type(child) is link.kind
+        ][-most:]
+    return objects
+
+
 def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
     """True where a path goes through an object of the agent. ``known``: cache by the id of a link, for one search."""
     links: list[Path] = []
