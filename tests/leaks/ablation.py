@@ -185,8 +185,8 @@ Written by `tests/leaks/ablation.py`, which says how. Each row changes one thres
 A change with an effect names one labelled loop whose verdict it changes. "None" names the devices on which no loop's verdict
 changed. Changes run together first: two that cancel each other on every loop would be missed.
 
-Measured on commit 2f31a074 on 2026-11-30. "None" is no proof that a threshold is superfluous:
-many decide when a leak is reported, and the loops are long enough that the last verdict is the same. On {jointly} loops only
+Measured on commit 2f31a074 on 2026-11-30. "None" is no proof that a threshold is superfluous. Many decide
+when a leak is reported, and the loops are long enough that the last verdict is the same. On {jointly} loops only
 several changes together had an effect.
 
 Eleven rules changed no verdict by themselves. Four of them have a unit test in `tests/agent` that fails without them: "batches of
