@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from vramscope.process.gc_pause import collect_young, collector_paused
+from vramscope.process.gc_pause import collect_youngest, collector_paused
 
 _import_began_ns = time.thread_time_ns()
 with collector_paused():  # the many objects of the modules would cause a collection of the whole process, of 0.1 s
@@ -146,7 +146,7 @@ def _start(
                 f"{unsendable}. Your training is watched: what is seen stays in {settings.spool_dir}; {later}.",
             )
     with guarded("attach"):
-        collect_young()
+        collect_youngest()
         session.count_start(time.thread_time_ns() - began_ns + _import_ns)
         _import_ns = 0
     return session
