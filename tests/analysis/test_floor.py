@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope_server.analysis.array_types import FloatArray
-from vramscope_server.analysis.series.trend import MIN_STEPS, Trend, lowest, theil_sen, trend, until_full
+from vramscope_server.analysis.series.trend import MIN_STEPS, Trend, lowest, theil_sen, trend, until_full, work_grows
 
 MIB = 2.0**20
 GIB = 2.0**30
@@ -242,3 +242,24 @@ def test_median_slope_tolerates_a_quarter_of_outliers() -> None:
     assert half >= 0
     with pytest.raises(ValueError, match="two points"):
         theil_sen(np.zeros(5), np.arange(5.0))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lives_on_share", "grows"), [(1.0, 1.0, False), (2.5, 0.0, False), (2.5, 0.8, True), (3.2, 0.0, True)]
+)
+def test_results_that_live_on_explain_a_rise_where_the_peaks_rise_more(
+    ratio: float, lives_on_share: float, grows: bool
+) -> None:
+    """Outputs of longer and longer batches, which the loop's variable keeps for one more step."""
+    floor, peaks = fitted(GIB + step * MIB), fitted(2 * GIB + step * MIB * ratio)
+    risen = floor.slope * (floor.last - floor.first)
+    assert work_grows(floor, peaks, int(lives_on_share * risen)) is grows
+
+
+def test_the_stages_of_a_curriculum_explain_a_rise() -> None:
+    """Memory after each step rises in even stages, and so counts as growing. The peaks rise with the square of the length."""
+    x = np.arange(1.0, 121.0)
+    stage = (x - 1) // 15
+    floor, peaks = fitted(GIB + stage * MIB, x), fitted(2 * GIB + stage**3 * 4 * MIB, x)
+    assert floor.growing and peaks.rises_in_jumps and not peaks.growing
+    assert work_grows(floor, peaks)

@@ -21,6 +21,5 @@ KNOWN_FAULTS: Final[dict[str, str]] = {
     "418_pullbacks_of_the_probe": "wrong",
     "419_coroutine_of_the_loss": "wrong",
     "432_cache_of_the_stream": "silent",
-    "438_tables_of_a_curriculum": "wrong",
     "439_residues_of_unfrozen_layers": "wrong",
 }
