@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
-from vramscope.leaks.autograd.live_graphs import NewestNode
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.loop_shape import LoopShape
 from vramscope.leaks.registry import FindingRegistry
-from vramscope.leaks.scan.scanner import Scanner
-from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.schedule import EvaluationSchedule, ScanSchedule
-from vramscope.leaks.verdict.judge import Judge, material_bytes
+from vramscope.leaks.verdict.judge import Judge
 from vramscope.leaks.verdict.scan_context import ScanContext
-from vramscope.process import type_info
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock
@@ -42,18 +37,6 @@ def conclude(
     idle = {group.holder.key for group in groups if group.is_idle}
     registry.keep_idle(lambda key: key in idle or not (context.complete or judge.is_dead(key)))
     registry.note_emptied(judge.emptied)
-
-
-def measure_dropped(registry: FindingRegistry, scanner: Scanner, module: Any, output: Any, known: Storages) -> None:
-    """Measure a graph that each batch builds and drops, and that no variable retains."""
-    node = NewestNode().of(output)
-    if node is None:
-        return
-    graph = walk(node, NodeBudget(scanner.chains))
-    saved_bytes = sum(size for storage, size in graph.saved.items() if storage not in known)
-    if saved_bytes >= material_bytes(scanner.live_bytes):
-        registry.add_dropped_graphs(type_info.name_of(type(module)), saved_bytes, graph.nodes)
-        registry.send("a graph without a backward was measured")
 
 
 def scan_context(

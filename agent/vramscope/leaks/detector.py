@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vramscope.leaks.apply_scan import conclude, measure_dropped, scan_context
+from vramscope.leaks.apply_scan import conclude, scan_context
 from vramscope.leaks.autograd.dropped_graphs import StepGraphs
+from vramscope.leaks.autograd.evaluation_graph import EvaluationGraph
 from vramscope.leaks.autograd.live_graphs import OutputGraphs
 from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.graph_ages import GraphAges
@@ -75,8 +76,7 @@ class LeakDetector:
             self._registry.withdraw_step_graph,
         )
         self._first_call = AnyModuleCall(self._part_called)
-        self._measured: Storages | None = None
-        """Known storages for the measurement of the next output; None where none is wanted."""
+        self._evaluation_graph = EvaluationGraph(self._outputs, self._scanner, self._registry.add_dropped_graphs)
         self._create_graph_at: tuple[str, int, str] | None = None
         """File, line and function of the last backward(create_graph=True)."""
         self.questions = RetainedForRecording(self._registry)
@@ -190,9 +190,7 @@ class LeakDetector:
             self._outputs.add(output)
             if self._step_graphs.follows and self._clock.is_training_thread():
                 self._step_graphs.follow(module, args, output, self._outputs.walks)
-            if self._measured is not None:
-                known, self._measured = self._measured, None
-                measure_dropped(self._registry, self._scanner, module, output, known)
+            self._evaluation_graph.built(module, output)
 
     def before_batch(self) -> None:
         """A batch is about to be fetched from a loader."""
@@ -241,6 +239,7 @@ class LeakDetector:
 
     def end(self) -> None:
         """The training has ended: report the figures of now."""
+        self._evaluation_graph.settle()
         self.report_filling()
         self._registry.end(self.after_step.since_scan)
 
@@ -395,6 +394,6 @@ class LeakDetector:
         if (fresh or evaluating) and self.questions.are_open:
             self.questions.held(self._registry.retained_by(result.groups, complete=complete))
         if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:
-            self._measured = result.known
+            self._evaluation_graph.expect(result.known)
         self._registry.scanned(result.seconds, result.tensors, "; ".join(result.not_scanned))
         self._registry.send(reason)

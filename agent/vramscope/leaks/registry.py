@@ -10,6 +10,7 @@ import msgspec
 
 from vramscope.leaks import leak_fields
 from vramscope.leaks.autograd.dropped_graphs import DroppedGraph, GraphOrigin
+from vramscope.leaks.autograd.evaluation_graph import UnusedGraph
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.end_numbers import MemorySinceScan, at_end, has_gone_on
 from vramscope.leaks.holders.holder import Holder
@@ -241,9 +242,9 @@ class FindingRegistry:
                 if leak is not None and leak.emptied_after != after:
                     self._leaks[FindingKey(kind, holder)] = leak_fields.emptied_periodically(leak, after)
 
-    def add_dropped_graphs(self, module: str, saved_bytes: int, nodes: int) -> None:
+    def add_dropped_graphs(self, graph: UnusedGraph) -> None:
         """Add graphs that no variable retains: each batch builds and drops the graph of this module's output."""
-        place, step = frames.user_line(), self._clock.step
+        (module, place, saved_bytes, nodes), step = graph, self._clock.step
         leak = messages.Leak(
             kind="no_grad-missing",
             name=module,
@@ -262,6 +263,7 @@ class FindingRegistry:
             why=[leak_fields.sent(Transition(HolderState.REPORTED, Reason.GRAPHS_WITHOUT_BACKWARD, step))],
         )
         self._put(FindingKey("no_grad-missing", HolderKey(HolderKind.DROPPED_GRAPH, name=module)), leak)
+        self.send("a graph without a backward was measured")
 
     def add_step_graph(self, found: DroppedGraph) -> None:
         """Add a graph that each step builds and no backward walks. No variable retains it when a scan runs."""

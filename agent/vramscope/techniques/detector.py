@@ -172,7 +172,7 @@ class TechniqueDetector(StepListener):
 
     @guarded("techniques")
     def leak(self, leak: messages.Leak) -> None:
-        """Handle a finding of the leak detector. An evaluation without no_grad is a pitfall of this list too."""
+        """Handle a finding of the leak detector. A forward pass without no_grad is a pitfall of this list too."""
         finding = small_pitfalls.evaluation_leak(leak)
         if finding is not None and self._evaluation is None:
             self._evaluation = finding

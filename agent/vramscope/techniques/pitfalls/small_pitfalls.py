@@ -144,13 +144,13 @@ def grad_scaler(training: TrainingState) -> messages.Pitfall | None:
 
 
 def evaluation_leak(leak: messages.Leak) -> messages.Pitfall | None:
-    """An evaluation that builds graphs, as the leak detector found it; None for other kinds of leaks."""
+    """Forward passes whose graphs no backward pass uses, as the leak detector found them; None for other kinds of leaks."""
     if leak.kind not in LEAK_KINDS:
         return None
-    action = "retains" if leak.kind == "growing-eval" else "builds and drops"
+    action = "retain" if leak.kind == "growing-eval" else "build and drop"
     return messages.Pitfall(
         kind="evaluation-with-graphs",
-        text=f"An evaluation without no_grad {action} graphs that no backward uses. The Leaks page shows what they retain.",
+        text=f"Forward passes without no_grad {action} graphs that no backward uses. The Leaks page shows what they retain.",
         advice=leak.advice,
         file=leak.file,
         line=leak.line,
