@@ -16,7 +16,7 @@ from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.memory_after_step import MemoryAfterStep
-from vramscope.leaks.policy import POLICY
+from vramscope.leaks.policy import POLICY, material_bytes
 from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.retained_for_recording import RetainedForRecording
 from vramscope.leaks.scan.any_module_call import AnyModuleCall
@@ -25,7 +25,7 @@ from vramscope.leaks.scan.scanner import SCAN_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.schedule import RESCAN_SECONDS, EvaluationSchedule, ScanSchedule
 from vramscope.leaks.unchanged_since_scan import LiveBlocks
-from vramscope.leaks.verdict.judge import Judge, material_bytes
+from vramscope.leaks.verdict.judge import Judge
 from vramscope.leaks.verdict.states import Reason
 from vramscope.process import frames
 from vramscope.protocol import messages

@@ -203,3 +203,8 @@ class LeakPolicy:
 
 POLICY: Final = LeakPolicy()
 """Policy of this process."""
+
+
+def material_bytes(live_bytes: int) -> int:
+    """Bytes below which a holder is not reported unless it grows."""
+    return max(POLICY.material_bytes, int(POLICY.material_share * live_bytes))

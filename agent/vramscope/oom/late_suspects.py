@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS
+from vramscope.leaks.policy import material_bytes
 from vramscope.leaks.scan.find_holders import find_holders, trace, undisturbed
 from vramscope.leaks.scan.scanner import SCAN_SECONDS
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import TimeBudget
 from vramscope.leaks.verdict import advice
-from vramscope.leaks.verdict.judge import material_bytes
 from vramscope.oom.error_stack import is_own
 from vramscope.oom.rebound_names import rebound_names
 from vramscope.process.frames import running_frames

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import NodeBudget, walk
 from vramscope.leaks.autograd.live_graphs import OUTPUT_KEY, NewestNode, OutputGraphs, Sentinel
+from vramscope.leaks.policy import material_bytes
 from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import Storages
-from vramscope.leaks.verdict.judge import material_bytes
 from vramscope.process import frames, type_info
 
 ATTEMPTS: Final = 16

@@ -12,6 +12,8 @@ from vramscope.guard import guarded
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders.holder_bytes import HeldMemory, references_to_node
 from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.policy import material_bytes
+from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.find_holders import Traced, find_holders, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import native_owners_count
@@ -96,15 +98,18 @@ class Scanner:
                 self._kinds, time, self._was_traced, self.chains, is_retired, create_graph_at, self._unused
             )
             traced = trace(explanation, time, self.chains, self._of_earlier_scans)
+            self.live_bytes = explanation.live_bytes
+            left_out = 0 if traced.complete else self._considerable(explanation.nameless)
             before = self._unknown()
             self._remember(explanation.nameless, traced, whole=explanation.is_whole)
             taken = time.taken  # a collection that the training's own objects cause comes afterwards
         if self._reads.others_train:
             return None
-        self.live_bytes = explanation.live_bytes
-        if not traced.complete:
+        if left_out:
             explanation.not_scanned.append(
-                f"holders of some of the {len(explanation.nameless):,} tensors that no variable refers to"
+                f"holders of some of the {left_out:,} tensors that no variable refers to"
+                if left_out > 1
+                else "the holder of a tensor that no variable refers to"
             )
         return ScanResult(
             [*explanation.groups, *traced.groups],
@@ -119,6 +124,16 @@ class Scanner:
     def close(self) -> None:
         """The session ends."""
         self._unused.close()
+
+    def _considerable(self, nameless: list[weakref.ref[Any]]) -> int:
+        """Number of these tensors; 0 if they have no graph and together too few bytes to be reported."""
+        tensors = [tensor for reference in nameless if (tensor := reference()) is not None]
+        sizes: Storages = {}
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                return len(tensors)
+            storages.add(sizes, tensor)
+        return len(tensors) if sum(sizes.values()) >= material_bytes(self.live_bytes) else 0
 
     def _remember(self, nameless: list[weakref.ref[Any]], traced: Traced, *, whole: bool) -> None:
         """Remember traced tensors without a graph that are in no cycle, such as a dataset that only its loader refers to.

@@ -13,7 +13,7 @@ from typing import Any
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import HeldMemory
 from vramscope.leaks.holders.key import HolderKey
-from vramscope.leaks.policy import POLICY
+from vramscope.leaks.policy import POLICY, material_bytes
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.deduplicate import without_duplicates
 from vramscope.leaks.verdict.evaluation import EvaluationAccumulation, batches_of
@@ -391,8 +391,3 @@ def _count_exclusive(verdicts: list[HolderVerdict], groups: Sequence[HeldMemory]
 
 def _living(group: HeldMemory) -> Iterator[Any]:
     return (tensor for reference in group.references if (tensor := reference()) is not None)
-
-
-def material_bytes(live_bytes: int) -> int:
-    """Bytes below which a holder is not reported unless it grows."""
-    return max(POLICY.material_bytes, int(POLICY.material_share * live_bytes))
