@@ -7,6 +7,8 @@ import torch
 from scans import watched
 from torch import nn
 
+from vramscope.leaks.schedule import ScanSchedule
+
 
 def generator() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 64))
@@ -67,3 +69,38 @@ def test_a_line_that_trains_too_is_named_where_its_graphs_are_dropped() -> None:
     assert {leak.function for leak in found} == {"forward"}
     line = forward.__code__.co_firstlineno + 4
     assert {leak.line for leak in found} == {line}
+
+
+def test_results_of_the_step_after_an_evaluation_are_no_results_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan that the evaluation causes had to wait for its time, and sees them, too."""
+    model = generator()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    may_scan = [False]
+    monkeypatch.setattr(ScanSchedule, "may_spend", lambda schedule, seconds=0.0: may_scan[0])
+    with watched(5.0) as scans:
+        train(model, optimizer, 3)
+        draw(model)
+        first = model(torch.randn(512, 64))
+        second = model(torch.randn(512, 64))
+        may_scan[0] = True
+        third = model(torch.randn(512, 64))
+        reported = [leak.name for leak in scans[-1].leaks]
+        (first + second + third).square().mean().backward()
+    assert reported and set(reported) <= {"first", "second"}, "one of them was taken for the evaluation's"
+    assert not scans[-1].leaks
+    assert {one.why[-1].reason for one in scans[-1].closed} == {"backward-ran"}
+
+
+def test_graphs_that_are_too_large_to_be_walked_are_no_chain_of_steps() -> None:
+    """Four results of which each has 1,500 nodes: one scan visits 4,000, and ends within the third."""
+    model = nn.Sequential(*(layer for _ in range(300) for layer in (nn.Linear(4, 4), nn.Tanh())))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched(5.0) as scans:
+        for _ in range(60):
+            optimizer.zero_grad()
+            first, second = model(torch.randn(8, 4)), model(torch.randn(8, 4))
+            third, fourth = model(torch.randn(8, 4)), model(torch.randn(8, 4))
+            (first + second + third + fourth).square().mean().backward()
+            optimizer.step()
+    assert any("long graphs" in scan.not_scanned for scan in scans), "the walks ended early"
+    assert not [leak for scan in scans for leak in scan.leaks if leak.kind == "growing"]

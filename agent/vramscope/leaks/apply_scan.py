@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.holders.holder_bytes import HeldMemory
+from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.loop_shape import LoopShape
 from vramscope.leaks.registry import FindingRegistry
 from vramscope.leaks.schedule import EvaluationSchedule, ScanSchedule
+from vramscope.leaks.verdict.holder_verdict import OF_EVALUATIONS
 from vramscope.leaks.verdict.judge import Judge
 from vramscope.leaks.verdict.scan_context import ScanContext
 
@@ -25,18 +27,25 @@ def conclude(
     live_bytes: int,
     context: ScanContext,
     iteration: int,
-) -> None:
-    """Judge the groups of a scan and bring the findings up to date."""
+) -> dict[HolderKey, list[int]]:
+    """Judge the groups of a scan and bring the findings up to date.
+
+    Returns the numbers of the newest operations of graphs that were reported as an evaluation's, by holder.
+    """
     if not context.evaluated_batches:
         registry.begin_scan()
+    of_evaluation = {}
     for verdict in judge.judge(groups, live_bytes, context, iteration):
         registry.add(verdict)
+        if verdict.kind in OF_EVALUATIONS and context.evaluating:
+            of_evaluation[verdict.group.holder.key] = verdict.group.births
     for verdict in judge.slowing:
         registry.add(verdict)
     registry.withdraw(judge.settled)
     idle = {group.holder.key for group in groups if group.is_idle}
     registry.keep_idle(lambda key: key in idle or not (context.complete or judge.is_dead(key)))
     registry.note_emptied(judge.emptied)
+    return of_evaluation
 
 
 def scan_context(

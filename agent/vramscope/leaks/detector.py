@@ -13,6 +13,7 @@ from vramscope.leaks.autograd.dropped_graphs import StepGraphs
 from vramscope.leaks.autograd.evaluation_graph import EvaluationGraph
 from vramscope.leaks.autograd.live_graphs import OutputGraphs
 from vramscope.leaks.autograd.saved_tensors import saved
+from vramscope.leaks.autograd.unused_results import UnusedResults
 from vramscope.leaks.graph_ages import GraphAges
 from vramscope.leaks.loop_shape import LoopKind, LoopShape
 from vramscope.leaks.memory_after_step import MemoryAfterStep
@@ -76,6 +77,7 @@ class LeakDetector:
             self._registry.withdraw_step_graph,
         )
         self._first_call = AnyModuleCall(self._part_called)
+        self._unused_results = UnusedResults()
         self._evaluation_graph = EvaluationGraph(self._outputs, self._scanner, self._registry.add_dropped_graphs)
         self._create_graph_at: tuple[str, int, str] | None = None
         """File, line and function of the last backward(create_graph=True)."""
@@ -90,6 +92,7 @@ class LeakDetector:
         """A backward, or ``torch.autograd.grad``, begins from these tensors. About 10 µs: the descent to the oldest node."""
         loop, schedule = self._loop, self._schedule
         self._outputs.walked(roots)
+        self._registry.withdraw_used(self._unused_results.walked(roots))
         if self._step_graphs.follows:
             self._step_graphs.before_walk()
         schedule.count("step")
@@ -340,8 +343,8 @@ class LeakDetector:
     def _scan_in_evaluation(self, batches: int = 0, arguments: Storages | None = None) -> None:
         """Scan in an evaluation without gradients. ``batches``: of one that has ended."""
         if self._schedule.may_spend():
-            why, done = f"an evaluation {'has ended' if batches else 'is under way'}", self._judge.evaluations.done
-            self._scan(why, fresh=False, evaluating=False, evaluated_batches=batches or done, arguments=arguments)
+            why, batches = ("has ended", batches) if batches else ("is under way", self._judge.evaluations.done)
+            self._scan(f"an evaluation {why}", fresh=False, evaluating=False, evaluated_batches=batches, arguments=arguments)
 
     def _plan_rescan(self) -> None:
         may_stop = self._registry.has_open_growth or self._judge.waits_for_an_end()
@@ -375,22 +378,19 @@ class LeakDetector:
         if judging:
             self.after_step.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
-            context = self._context(
-                fresh=fresh,
-                evaluating=evaluating,
-                complete=complete,
-                evaluated_batches=evaluated_batches,
-                retain_graph_at=self._registry.retain_graph_at,
-            )
+            kinds = {"fresh": fresh, "evaluating": evaluating, "complete": complete}
+            at = self._registry.retain_graph_at
+            context = self._context(**kinds, evaluated_batches=evaluated_batches, retain_graph_at=at)
             batches = len(self._evaluation) if evaluating and self._schedule.per != "batch" else 0
             iteration = self._schedule.number + batches
-            conclude(self._judge, self._registry, groups, self._scanner.live_bytes, context, iteration)
+            live_bytes = self._scanner.live_bytes
+            self._unused_results.found(conclude(self._judge, self._registry, groups, live_bytes, context, iteration))
             self._registry.withdraw(dict.fromkeys(result.named_since, Reason.NAMED_SINCE))
             found = evaluating or self._registry.has_findings or self._judge.suspects
             self._live_blocks.scanned(iteration, found_nothing=complete and not found)
             self._plan_rescan()
             if fresh and self._loop.optimizers:
-                self._step_graphs.begin(result.known, material_bytes(self._scanner.live_bytes), self.boundary)
+                self._step_graphs.begin(result.known, material_bytes(live_bytes), self.boundary)
         if (fresh or evaluating) and self.questions.are_open:
             self.questions.held(self._registry.retained_by(result.groups, complete=complete))
         if evaluating and self._outputs.dropped >= POLICY.dropped_graphs and not self._registry.names_an_evaluation:

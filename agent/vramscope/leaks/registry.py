@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.peak_effects import IN_HOST_MEMORY, PeakEffects
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
-from vramscope.leaks.verdict.holder_verdict import GROWS, FindingKey, HolderVerdict
+from vramscope.leaks.verdict.holder_verdict import GROWS, OF_EVALUATIONS, FindingKey, HolderVerdict
 from vramscope.leaks.verdict.states import ENDS, HolderState, Reason, Transition
 from vramscope.memory.scanned_leak import ScannedLeak
 from vramscope.process import frames
@@ -222,6 +222,13 @@ class FindingRegistry:
         """Withdraw findings of growing tensors on these holders, which are full, freed, or have a name by now."""
         for holder, reason in reasons.items():
             self._close(FindingKey("tensor-growth", holder), reason)
+
+    def withdraw_used(self, holders: Iterable[HolderKey]) -> None:
+        """Withdraw findings of an evaluation on results that a backward pass uses: they are a training's."""
+        keys = [FindingKey(kind, holder) for holder in holders for kind in OF_EVALUATIONS]
+        closed = [key for key in keys if self._close(key, Reason.BACKWARD_FOLLOWED)]
+        if closed:
+            self.send("a backward pass uses what was found")
 
     def withdraw_inference(self) -> set[HolderKey]:
         """A training begins: withdraw the tensors that grew with calls or batches before, its data. Returns their holders."""

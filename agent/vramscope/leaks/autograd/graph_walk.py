@@ -83,6 +83,8 @@ class Graph(NamedTuple):
     """The lowest of them."""
     nodes: int
     complete: bool
+    goes_on: bool
+    """True if operations of earlier steps were seen and not visited. An incomplete walk alone may have ended within its step."""
 
 
 def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
@@ -145,7 +147,10 @@ def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
         budget.chains.walked(root, chained_left - budget.chained_left)
     oldest = min(numbers, default=_NO_NUMBER)
     complete = not (stack or older or left_out)
-    return Graph(saved, tuple(attributes), parameters, frozenset(numbers), oldest, len(seen) - before, complete)
+    goes_on = any(node not in seen for _, _, node in older)
+    return Graph(
+        saved, tuple(attributes), parameters, frozenset(numbers), oldest, len(seen) - before, complete, goes_on
+    )
 
 
 def tensors_in(value: Any, depth: int = 2) -> list[Any]:

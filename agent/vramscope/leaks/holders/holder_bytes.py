@@ -59,6 +59,8 @@ class HeldMemory:
     on_cpu: bool
     cut_short: bool
     """True if a graph was too long to be walked to its end."""
+    goes_on: bool
+    """True if such a graph continues in operations of earlier steps."""
     references: list[weakref.ref[Any]]
     """References to at most MOST_GRAPHS_WALKED tensors, to see when they are freed."""
     operations: frozenset[int] = frozenset()
@@ -97,6 +99,7 @@ class HeldMemory:
         self.scalars &= other.scalars
         self.on_cpu &= other.on_cpu
         self.cut_short |= other.cut_short
+        self.goes_on |= other.goes_on
         self.own |= other.own
         self.seen_bytes += other.seen_bytes
         self.saved |= other.saved
@@ -188,7 +191,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
     saved: Storages = {}
     leaves: set[int] = set()
     operations: set[int] = set()
-    oldest, visited, cut_short = min(newest.values(), default=2**64), 0, False
+    oldest, visited, cut_short, goes_on = min(newest.values(), default=2**64), 0, False, False
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
     others: dict[int, list[int]] = {}
@@ -209,6 +212,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
             visited += graph.nodes
             nodes_by_size.setdefault(size, []).append(graph.nodes)
             cut_short |= not graph.complete
+            goes_on |= graph.goes_on
             leaves |= graph.parameters.keys() - graph.saved.keys()
             its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
             beside = sum(size for key, size in its.items() if key not in of_run)
@@ -248,6 +252,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: NodeBu
         examples=storages.describe(tensors),
         seen_bytes=sum(map(_seen_bytes, tensors)),
         cut_short=cut_short,
+        goes_on=goes_on,
         operations=frozenset(operations),
         leaves=frozenset(leaves),
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],

@@ -12,6 +12,8 @@ from vramscope.leaks.verdict.advice import Advice
 from vramscope.leaks.verdict.states import Reason, Transition
 
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
+OF_EVALUATIONS: Final = ("growing-eval", "no_grad-missing")
+"""Graphs of an evaluation, which no backward pass uses."""
 
 
 class FindingKey(NamedTuple):

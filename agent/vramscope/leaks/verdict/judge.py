@@ -297,7 +297,7 @@ class Judge:
         self, group: HeldMemory, context: ScanContext, iteration: int, material: int, before: Sequence[Observation]
     ) -> Observation:
         reach = iterations_since(group.oldest, context.boundaries) if group.graphs else 0
-        if group.cut_short and before and 0 < reach < (further := before[-1].reach + iteration - before[-1].iteration):
+        if group.goes_on and before and 0 < reach < (further := before[-1].reach + iteration - before[-1].iteration):
             ages = {iterations_since(birth, context.boundaries) for birth in group.births}
             # One value, each step's computed from the one before: its graph continues beyond what was walked.
             if len(ages) == 1:

@@ -93,7 +93,7 @@ class Classification:
         # to one that was built once, as to the copies of weights that an autocast around the whole loop makes in its
         # first step.
         last = self.before[-1:]
-        longer = group.cut_short or any(seen.iteration < now.iteration and seen.nodes < now.nodes for seen in last)
+        longer = group.goes_on or any(seen.iteration < now.iteration and seen.nodes < now.nodes for seen in last)
         old = (
             context.kept_iterations >= POLICY.chain_iterations or context.old_graphs >= POLICY.old_graphs_of_unsure_age
         )
