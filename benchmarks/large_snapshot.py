@@ -1,8 +1,11 @@
-"""A snapshot of 10 million events through a real server: python benchmarks/large_snapshot.py [--events 1000000] [--times 10]
+"""Takes a snapshot of 10 million events through a real server.
 
-The real allocator's history of a training, as ``snapshots.py`` records it, repeated; all memory is freed between two repetitions.
-The file is uploaded to a server of its own whose conversions may take 4 GB. Told are the conversion's seconds, the most memory
-that its process took, how long ``GET /api/v1/runs`` took meanwhile, and how long each picture takes of a newly started server.
+    python benchmarks/large_snapshot.py [--events 1000000] [--times 10]
+
+The file repeats the real allocator's history of a training, as snapshots.py records it. All memory is freed between two
+repetitions. The file is uploaded to a server of its own whose conversions may use 4 GB. It prints the seconds of the conversion,
+the peak memory of its process, the times of GET /api/v1/runs during the conversion, and the time of each picture from a server
+that has just started.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from typing import Any
 
 import httpx
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "tests" / "backend")]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "backend"), str(HERE.parent / "tests")]
 
 from running import ServerProcess  # noqa: E402
 from snapshots import recorded  # noqa: E402
@@ -81,7 +85,7 @@ def given_back(trace: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def text(word: str) -> bytes:
-    """A word in a pickle."""
+    """A string in a pickle."""
     return b"X" + len(word).to_bytes(4, "little") + word.encode()
 
 
@@ -138,21 +142,22 @@ def upload(server: ServerProcess, path: Path) -> dict[str, Any]:
     assert row["state"] == "ready", row["problem"]
     events = sum(device["events"] for device in row["devices"])
     taken, meanwhile = watched.most_bytes, sorted(watched.seconds[asked:])
-    print(f"upload {sent - began:.1f} s; converted in {done - sent:.1f} s; {events:,} events")
+    print(f"upload took {sent - began:.1f} s; conversion took {done - sent:.1f} s; {events:,} events")
     print(
-        f"most memory of the conversion: {taken / 1e6:,.0f} MB, {taken / events:.0f} bytes an event, of {MEMORY_BYTES / 1e6:,.0f}"
+        f"peak memory of the conversion: {taken / 1e6:,.0f} MB, {taken / events:.0f} bytes an event; "
+        f"limit {MEMORY_BYTES / 1e6:,.0f} MB"
     )
     print(f"on the disk: {row['stored_bytes'] / 1e6:,.0f} MB, {row['stored_bytes'] / events:.0f} bytes an event")
     print(
-        f"GET /runs meanwhile, {len(meanwhile)} times: median {statistics.median(meanwhile) * 1e3:.1f} ms, "
-        f"95 % {meanwhile[int(0.95 * len(meanwhile))] * 1e3:.1f}, worst {meanwhile[-1] * 1e3:.1f}; "
+        f"{len(meanwhile)} requests of GET /runs during the conversion: median {statistics.median(meanwhile) * 1e3:.1f} ms, "
+        f"95th percentile {meanwhile[int(0.95 * len(meanwhile))] * 1e3:.1f}, worst {meanwhile[-1] * 1e3:.1f}; "
         f"during the upload, worst {max(watched.seconds[:asked] or [0]) * 1e3:.1f} ms"
     )
     return row
 
 
 def opened(data: Path, row: dict[str, Any]) -> None:
-    """Each picture first of all of a server that was just started and has compiled, and once more."""
+    """Prints the time of each picture from a server that has just started and has compiled, and of the same picture again."""
     print(f"\n{'opened again':28}{'first, s':>10}{'again, s':>10}")
     for name, path in PICTURES.items():
         server = ServerProcess(data)
@@ -171,8 +176,8 @@ def opened(data: Path, row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--events", type=int, default=1_000_000, help="events of the history that is repeated")
+    parser.add_argument("--times", type=int, default=10, help="number of repetitions")
     words = parser.parse_args()
     os.environ["VRAMSCOPE_SNAPSHOT_MEMORY_BYTES"] = str(MEMORY_BYTES)
     with tempfile.TemporaryDirectory() as scratch:

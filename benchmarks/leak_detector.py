@@ -1,12 +1,12 @@
-"""What the leak detector costs: in each step, and in each scan.
+"""Measures what the leak detector costs in each step and in each scan.
 
-    python benchmarks/leak_detector.py [--rounds 8] [--looks]
+    python benchmarks/leak_detector.py [--rounds 8] [--scans]
 
-A tiny MLP (half a millisecond a step: it resolves microseconds) trains in blocks, with the step clock's hooks alone and with
-the graph watch beside them, in drawn order; the figure is the median over rounds of the difference. The hooks' own time is
-timed apart, call by call. Looks are timed (CPU time of the thread) in a process that holds what a training process holds (torch
-and transformers imported, some 400,000 objects), on a loop that leaks and on one that does not; and once more with a million small
-objects beside, with five million, with 50,000 tensors, and with a million. ``--looks`` times the looks alone.
+A tiny MLP trains in blocks, once with the hooks of the step clock only and once with the graph watch too, in random order. A step
+takes half a millisecond, so microseconds can be measured. The figure is the median difference over the rounds. The hooks' own
+time is measured separately, call by call. Scans are measured in CPU time of their thread, in a process as large as a training:
+PyTorch and Transformers are imported, and there are some 400,000 objects. One loop leaks and one does not. Further scans have one
+million or five million small objects more, or 50,000 or a million tensors. --scans measures the scans only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vramscope.steps.hooks import LoopHooks
 GOAL_US = 60
 BLOCK_SECONDS = 1.5
 WARM_UP_STEPS = 300
-"""of each block, not counted: the early looks lie in them"""
+"""Steps of each block that are not counted, because the first scans are in them."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def nothing() -> Iterator[None]:
 
 
 def added_us(step: Callable[[], None], rounds: int) -> dict[str, float]:
-    """Median step of each variant in µs, and what the graph watch adds to the hooks alone."""
+    """Median step of each variant in µs, and what the graph watch adds to the hooks."""
     variants: dict[str, Callable[[], Any]] = {
         "off": nothing,
         "hooks": lambda: hooks(graphs=False),
@@ -109,9 +109,9 @@ def inside_us(step: Callable[[], None], steps: int = 2_000) -> dict[str, float]:
     return {**figures, "all": round(sum(figures.values()), 2)}
 
 
-def looks_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
-    """Milliseconds of each scan in a training of 80 steps; ``beside``: what else lives then."""
-    import transformers  # noqa: F401 - what a training process holds
+def scans_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
+    """Milliseconds of each scan in a training of 80 steps; ``beside``: further live objects."""
+    import transformers  # noqa: F401 - a training process has it
 
     scans: list[messages.Scan] = []
     step = mlp("cuda" if torch.cuda.is_available() else "cpu")
@@ -145,8 +145,8 @@ BESIDE: dict[str, Callable[[], list[Any]]] = {
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=8)
-    options.add_argument("--looks", action="store_true", help="time the looks alone")
+    options.add_argument("--rounds", type=int, default=8, help="number of rounds")
+    options.add_argument("--scans", action="store_true", help="measure the scans only")
     chosen = options.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     step = mlp(device)
@@ -156,9 +156,9 @@ def main() -> None:
         "python": platform.python_version(),
         "goal_us": GOAL_US,
         **({} if chosen.scans else {"mlp": added_us(step, chosen.rounds), "inside_us": inside_us(step)}),
-        "scans": looks_ms(leaking=False),
-        "looks_at_a_leak": looks_ms(leaking=True),
-        **{f"looks_beside_{name}": looks_ms(leaking=True, beside=make()) for name, make in BESIDE.items()},
+        "scans": scans_ms(leaking=False),
+        "scans_of_a_leak": scans_ms(leaking=True),
+        **{f"scans_with_{name}": scans_ms(leaking=True, beside=make()) for name, make in BESIDE.items()},
     }
     print(json.dumps(result, indent=2))
 

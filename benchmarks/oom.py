@@ -1,11 +1,16 @@
-"""From the error to the page: a training with 100,000 live tensors runs out of memory; when is what known?
+"""Measures how soon after an out-of-memory error its page is available. The training has 100,000 live tensors.
 
     python benchmarks/oom.py [--tensors 100000] [--rounds 3] [--fresh] [--json]
 
-Told are, in seconds since just before the request that failed: the error caught by Python (what the record cost), the block on the
-console, the record in the run's list, the page's answer. ``window``: it died in its second step, with a window of allocator history
-open in which all of the tensors were made, so that the answer replays it. ``--fresh``: a server right after its installation,
-whose machine code is not compiled yet; the answer is asked for until it is whole.
+Times are in seconds since just before the request that failed:
+caught    Python caught the error, and the agent has written the record
+console   the agent has printed its summary
+listed    the server lists the record for the run
+page      the server has answered the page
+whole     the answer has all its parts, the replay included
+
+With window, the error is in the second step, while a recording of the allocator history is open. All tensors were allocated in
+it, so the answer replays it. --fresh starts a server for each error that has not compiled its machine code yet.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from typing import Any
 import httpx
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "tests" / "backend")]
+sys.path[:0] = [str(HERE.parent / "tests" / "backend"), str(HERE.parent / "tests")]
 
 from running import ServerProcess  # noqa: E402
 
@@ -81,7 +86,7 @@ def death(server: ServerProcess, folder: Path, *, tensors: int, window: bool) ->
     def listen() -> None:
         for line in training.stderr or ():
             seen.append(line)
-            if line.startswith("vramscope: Asked for"):
+            if line.startswith("vramscope: Details: ") and line.rstrip().endswith("/oom"):
                 now("console")
             elif line.startswith(("asks", "caught")):
                 now(line.strip())
@@ -114,7 +119,7 @@ def death(server: ServerProcess, folder: Path, *, tensors: int, window: bool) ->
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process, all of its threads; what it had is gone with it."""
+    """CPU time of all threads of a process; 0 if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -123,11 +128,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tensors", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fresh", action="store_true", help="a server that has compiled nothing yet, for each death")
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tensors", type=int, default=100_000, help="number of live tensors")
+    parser.add_argument("--rounds", type=int, default=3, help="number of errors of each kind")
+    parser.add_argument("--fresh", action="store_true", help="start a server without compiled code for each error")
+    parser.add_argument("--json", action="store_true", help="print JSON, one line for each error")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
