@@ -1,12 +1,13 @@
-"""A server as a cluster uses it: posts a second by number of processes, many ranks, many live runs, many stored runs.
+"""Measures how a server behaves for a cluster: posts a second by number of processes, many ranks, many live and many stored runs.
 
-    python benchmarks/cluster.py                    # words; about five minutes
-    python benchmarks/cluster.py --json --seconds 5 # one JSON object, the short form
+    python benchmarks/cluster.py                    prints text; takes about five minutes
+    python benchmarks/cluster.py --json --seconds 5 prints one JSON object; the short form
 
-Server, PostgreSQL, senders and the client of the pages share the cores of this machine. The senders speak the wire without a
-training and follow the rhythm that the server asks for. PostgreSQL is started here, with its defaults; where it is not
-installed, that is said and its figures are left out. Goals: nothing dropped, pages' 95th percentile below 300 ms with 512 ranks
-in one run and with 200 live runs; 10,000 stored runs listed within 200 ms.
+Server, PostgreSQL, senders and the client of the pages share the cores of this machine. The senders speak the wire format without
+a training, and send as often as the server asks. This file starts PostgreSQL with its default settings. Where PostgreSQL is not
+installed, the result has no figures for it.
+Goals: no row is dropped. The 95th percentile of pages is below 300 ms with 512 ranks in one run, and with 200 live runs. A list
+of 10,000 stored runs takes at most 200 ms.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def live(
 
 
 def open_pages(url: str, run: str, seconds: float) -> dict[str, float]:
-    """What the list and a run's page ask for, again and again. Durations of each answer."""
+    """Requests of the list and of a run's page, repeatedly. Returns durations of each answer."""
     paths = [
         "/runs?limit=100",
         f"/runs/{run}",
@@ -244,11 +245,11 @@ def _take(result: dict[str, Any], part: str, figures: dict[str, Any]) -> None:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--seconds", type=float, default=20.0, help="of each part")
-    arguments.add_argument("--ranks", type=int, default=RANKS)
-    arguments.add_argument("--runs", type=int, default=LIVE_RUNS)
-    arguments.add_argument("--stored", type=int, default=STORED_RUNS)
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--seconds", type=float, default=20.0, help="seconds of each part")
+    arguments.add_argument("--ranks", type=int, default=RANKS, help="ranks of the large run")
+    arguments.add_argument("--runs", type=int, default=LIVE_RUNS, help="number of live runs")
+    arguments.add_argument("--stored", type=int, default=STORED_RUNS, help="number of stored runs")
     arguments.add_argument("--pages", nargs=3, metavar=("URL", "RUN", "SECONDS"), help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.pages:

@@ -1,9 +1,10 @@
-"""One training in a process of its own, with or without the agent: what whole_cost.py starts again and again.
+"""Runs one training in a process of its own, with or without the agent. whole_cost.py starts it repeatedly.
 
     python benchmarks/cost_process.py LOOP ARM SECONDS RESULT
 
-Arms: without; default; every (detail="every"); by_hand (the peak is read and reset by the user's code in each step).
-It trains until the process has taken SECONDS of processor time, 200 steps at least, and writes one Measured as JSON.
+ARM is one of: without; default; every (detail="every"); by_hand (the user's code reads and resets the peak in each step).
+The training runs until the process has used SECONDS of processor time, but for 200 steps at least. It writes one Measured as
+JSON.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Checks vramscope on a real card and writes one JSON file. Takes at most ten minutes; needs no network.
+"""Checks vramscope on a real GPU and writes one JSON file. Takes at most ten minutes and needs no network.
 
-    python benchmarks/gpu_check.py --out FOLDER            all parts, results in FOLDER/gpu_check.json
-    python benchmarks/gpu_check.py --out FOLDER peaks cost  these parts alone
+    python benchmarks/gpu_check.py --out FOLDER            runs all parts; writes FOLDER/gpu_check.json
+    python benchmarks/gpu_check.py --out FOLDER peaks cost  runs these parts only
 
 ========  ==========================================================================================
 tests     runs tests/gpu and lists every failure
 peaks     trains a GPT-2 twice without and once with the agent; compares peaks and losses
-replays   predicts peaks under other allocator settings by replay, then measures them on the card
-story     runs a server, a training to its end and one that runs out of memory; keeps the answers
+replays   predicts peaks under other allocator settings by replay, then measures them on the GPU
+story     runs a server, a training to its end and one that runs out of memory; stores the answers
 models    peaks of common models and workspaces of libraries, by benchmarks/model_peaks.py
 cost      runs benchmarks/training_cost.py
 ========  ==========================================================================================

@@ -1,13 +1,13 @@
-"""Ingest: 16 clients, server and senders on the same two cores, each batch acknowledged after its commit.
+"""Measures how many values a second a server stores: 16 clients, and each batch is acknowledged after its commit.
 
-    python benchmarks/ingest.py                # words
-    python benchmarks/ingest.py --json         # one JSON object
-    python benchmarks/ingest.py --no-trackio   # without the other server
+    python benchmarks/ingest.py                # prints text
+    python benchmarks/ingest.py --json         # prints one JSON object
+    python benchmarks/ingest.py --no-trackio   # leaves out the comparison
 
-A batch is 256 samples of all 19 columns of the stream `samples`: 4864 values. Goals: 2,000,000 values a second, at most
-4 bytes a value stored, ten times Trackio's server in the same run. Trackio is installed from PyPI into a throwaway
-virtual environment; each of its requests carries 256 entries of the same 19 numbers, through its own HTTP endpoint.
-Where it cannot be had, that is said, and the ratio is left out.
+Server and senders share the cores. A batch is 256 samples of all 19 columns of the stream `samples`: 4,864 values.
+Goals: 2,000,000 values a second, at most 4 stored bytes a value, and ten times Trackio's server in the same run.
+Trackio is installed from PyPI into a temporary virtual environment. Each of its requests has 256 entries of the same 19 numbers,
+and uses its own HTTP endpoint. If Trackio cannot be installed, the result says so and has no ratio.
 """
 
 from __future__ import annotations
@@ -329,11 +329,11 @@ def _trackio_rows(folder: Path) -> int:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--no-trackio", action="store_true")
-    arguments.add_argument("--trackio-python", type=Path, help="Python of an environment that has trackio already")
-    arguments.add_argument("--seconds", type=float, default=8.0, help="of each round")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--no-trackio", action="store_true", help="leave out the comparison with Trackio")
+    arguments.add_argument("--trackio-python", type=Path, help="Python of an environment that has Trackio")
+    arguments.add_argument("--seconds", type=float, default=8.0, help="seconds of each round")
+    arguments.add_argument("--rounds", type=int, default=3, help="number of rounds")
     given = arguments.parse_args()
     rounds = [measure_ours(given.seconds) for _ in range(given.rounds)]
     result: dict[str, Any] = {
@@ -363,10 +363,13 @@ def main() -> None:
         return
     ours = result["ours"]
     print(
-        f"{CLIENTS} clients, batches of {ROWS} samples x {len(series.SAMPLES)} columns, {result['cores']} cores for all"
+        f"{CLIENTS} clients, batches of {ROWS} samples x {len(series.SAMPLES)} columns, "
+        f"{result['cores']} cores for server and senders"
     )
     print(f"  values a second      {ours['values_per_second']:12,.0f}   (goal {GOALS['values_per_second']:,})")
-    print(f"  acknowledged after   {ours['latency_ms_median']:9.1f} ms median, {ours['latency_ms_95']:.1f} ms for 95 %")
+    print(
+        f"  acknowledged after   {ours['latency_ms_median']:9.1f} ms median, {ours['latency_ms_95']:.1f} ms 95th percentile"
+    )
     print(f"  bytes a value stored {ours['bytes_per_value']:12.2f}   (goal at most {GOALS['bytes_per_value']})")
     print(
         f"  CPU for a batch      server {ours['server_cpu_ms_per_batch']:.2f} ms, sender {ours['sender_cpu_ms_per_batch']:.2f} ms"
@@ -376,7 +379,7 @@ def main() -> None:
         print(
             f"  Trackio {theirs['version']:12} {theirs['values_per_second']:12,.0f}   {theirs['bytes_per_value']:.1f} bytes a value"
         )
-        print(f"  times Trackio        {result['times_trackio']:12.1f}   (goal {GOALS['times_trackio']})")
+        print(f"  ratio to Trackio     {result['times_trackio']:12.1f}   (goal {GOALS['times_trackio']})")
     else:
         print(f"  Trackio              not measured: {result.get('trackio_not_measured', 'left out')}")
 

@@ -1,4 +1,4 @@
-"""Bytes that libraries take beside the tensors: cuDNN for convolutions, cuBLAS for matrix products. For model_peaks.py."""
+"""Bytes that libraries allocate besides tensors: cuDNN for convolutions, cuBLAS for matrix products. Used by model_peaks.py."""
 
 from __future__ import annotations
 

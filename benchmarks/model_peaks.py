@@ -1,11 +1,11 @@
-"""Peaks of common models on this card, each in a process of its own. On the emulated GPU the same program gives its error.
+"""Measures peaks of common models on this GPU, each in a process of its own. Comparing with the emulated GPU gives its error.
 
     python benchmarks/model_peaks.py [--out FILE] [NAME ...]
     python benchmarks/model_peaks.py --table     compares the stored results and writes the table into docs/accuracy.md
 
-For each model: allocated and reserved peak of three training steps, and what the process used beside PyTorch's reserved
-memory. For each of some convolutions and matrix products: the bytes of the library's workspace, which is the peak less the
-tensors that a person can count. Models from torchvision, timm and transformers are left out where the package is missing.
+For each model: the allocated and reserved peak of three training steps, and what the process used outside PyTorch's reserved
+memory. For some convolutions and matrix products: the bytes of the library's workspace. These are the peak minus the tensors,
+whose sizes are known. Models of torchvision, timm and transformers are left out where the package is missing.
 """
 
 from __future__ import annotations
@@ -75,13 +75,18 @@ def write_table() -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("names", nargs="*")
-    options.add_argument("--out", type=Path)
+    options.add_argument("names", nargs="*", help="models to measure; all by default")
+    options.add_argument("--out", type=Path, help="file for the results")
     options.add_argument(
-        "--workers", type=int, default=1, help="processes beside each other; beside_reserved_bytes needs one"
+        "--workers",
+        type=int,
+        default=1,
+        help="number of parallel processes; beside_reserved_bytes is right with one only",
     )
-    options.add_argument("--one", action="store_true", help="in this process, as one line of JSON")
-    options.add_argument("--table", action="store_true")
+    options.add_argument(
+        "--one", action="store_true", help="measure one model in this process, and print one line of JSON"
+    )
+    options.add_argument("--table", action="store_true", help="write the table into docs/accuracy.md")
     chosen = options.parse_args()
     if chosen.table:
         write_table()

@@ -1,4 +1,4 @@
-"""Small trainings of common models, each a function that makes the model and returns one step. For model_peaks.py.
+"""Small trainings of common models for model_peaks.py. Each function makes a model and returns one step.
 
 Models of torchvision, timm and transformers need these packages. All weights are random.
 """

@@ -1,11 +1,12 @@
-"""What the record of an out-of-memory error costs before there is one: in one training, steps with it and steps without, in turn.
+"""Measures what the record of an out-of-memory error costs before there is an error. Steps with and without it alternate.
 
     python benchmarks/oom_before.py [--blocks 120] [--steps 50] [--layers 4] [--json]
 
-Without it the rows of the batch are not read at a forward, the observer gets no call, the sampler keeps no minute of rows
-and losses, no course of steps, and looks for nobody's word; all else of the agent goes on. Told are the processor time of the
-training's own thread a step, of the sampler's thread a tick, and the Python calls of the agent in its quietest steps, counted in
-steps that are not timed. ``noise``: the difference between two halves of the steps without it, by which one is to be judged.
+Without the record, the forward hook does not read the rows of the batch, the observer is not called, and the sampler keeps no
+rows, losses or steps of the last minute. It does not search for errors of other ranks either. Everything else of the agent runs.
+Results: processor time of the training thread a step and of the sampler thread a reading, and the agent's Python calls in the
+steps that have the fewest. Calls are counted in steps that are not timed. noise_us is the difference between two halves of the
+steps without the record. A smaller difference means nothing.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ class OomRecordSwitch:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=120, help="stretches of steps, half of them without it")
-    parser.add_argument("--steps", type=int, default=50, help="steps in one stretch")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--blocks", type=int, default=120, help="number of blocks of steps; half of them are without the record"
+    )
+    parser.add_argument("--steps", type=int, default=50, help="steps of each block")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the MLP")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         # (No server answers there: nobody's work on the other side is in these numbers.)
@@ -120,7 +123,7 @@ def measure(session: Any, words: argparse.Namespace) -> dict[str, Any]:
 
 
 def calls_of_agent(step: Any) -> int:
-    """Python functions of the agent's that are entered in a step, on this thread: of the steps in which it does least."""
+    """Calls of the agent's Python functions in a step, in this thread: the fewest of 101 steps."""
     found = []
     reported = 0
 

@@ -1,4 +1,4 @@
-"""Browsers of ``pages.py``, and the scripts that watch a page in them."""
+"""Browsers of pages.py, and the scripts that observe a page in them."""
 
 from __future__ import annotations
 

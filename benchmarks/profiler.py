@@ -1,11 +1,12 @@
-"""What a profile costs a training: while it is open, when it is closed, on the thread beside it, and after it.
+"""Measures what a profile costs a training: while it is open, when it closes, in the agent's thread, and afterwards.
 
     python benchmarks/profiler.py [--rounds 5] [--json]
 
-GPT-2 small and a tiny MLP. Each round is a fresh process for each kind of profile and one for none: steps before, two steps
-within (one where the agent begins it by itself), steps after. *First* is the first profile of the process, in which PyTorch's
-tracer wakes up; *then* the one after it. Steps are timed by the process's own CPU time, except within, where there are too
-few: these are timed by the wall clock, as closing and opening are, which the training waits for.
+The trainings are GPT-2 small and a tiny MLP. Each round starts a process for each kind of profile, and one without a profile. It
+has steps before, two steps in the profile (one if the agent starts it) and steps after. *First* is the first profile of the
+process, for which PyTorch's tracer starts. *Then* is the next one. Steps before and after are measured in CPU time of the
+process. Steps in a profile are too few for that, so they are measured in wall-clock time. So are opening and closing, for which
+the training waits.
 """
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ def last(ring: Ring) -> bytes:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    options.add_argument("--json", action="store_true", help="print JSON on one line")
     options.add_argument("--one", nargs=2, metavar=("MODEL", "HOW"), help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if not torch.cuda.is_available():

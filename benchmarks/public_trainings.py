@@ -1,10 +1,10 @@
-"""Public trainings as a user would dry-run them: which run, and which have no trustworthy answer.
+"""Dry-runs public trainings as a user would, and shows which have an answer that can be trusted.
 
     python benchmarks/public_trainings.py FOLDER [--only WORD]     runs them; FOLDER has clones of the repositories
     python benchmarks/public_trainings.py --table                  writes the table into docs/accuracy.md
 
-The programs are unchanged. Data that would be downloaded is made up, in the same form. Packages that they need and that
-are missing are named in the result.
+The programs are unchanged. Data that they would download is replaced by generated data of the same form. The result names
+packages that a program needs and that are missing.
 """
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ def write_table() -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("clones", nargs="?", type=Path, help="folder with clones of the repositories")
-    options.add_argument("--only", default="", help="trainings with this word in their command")
-    options.add_argument("--table", action="store_true")
+    options.add_argument("--only", default="", help="run the trainings with this word in their command")
+    options.add_argument("--table", action="store_true", help="write the table into docs/accuracy.md")
     chosen = options.parse_args()
     if chosen.table or chosen.clones is None:
         write_table()

@@ -1,10 +1,10 @@
-"""Published memory figures of real cards, against programs of the same shape on the emulated GPU.
+"""Compares published memory figures of real GPUs with programs of the same shape on the emulated GPU.
 
-    python benchmarks/published.py [--out FILE] [NAME ...]     runs the programs (or those named) and keeps the results
+    python benchmarks/published.py [--out FILE] [NAME ...]     runs all programs (or those named) and stores the results
     python benchmarks/published.py --table                     writes docs/published-figures.md from the stored results
 
 Figures are in published_figures.py, their sources in published_sources.py, programs in published_programs/. Each program runs
-in a process of its own, on the card that the source names. No network is used, and weights are random.
+in a process of its own, on the GPU that the source names. It uses no network, and weights are random.
 """
 
 from __future__ import annotations
@@ -211,11 +211,14 @@ def write_table() -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("names", nargs="*", help="names of programs; all without one")
-    options.add_argument("--out", type=Path, default=RESULTS)
-    options.add_argument("--table", action="store_true")
+    options.add_argument("names", nargs="*", help="programs to run; all by default")
+    options.add_argument("--out", type=Path, default=RESULTS, help="file for the results")
+    options.add_argument("--table", action="store_true", help="write the tables into docs/published-figures.md")
     options.add_argument(
-        "--one", nargs=2, metavar=("PROGRAM", "ARGUMENTS"), help="in this process, as one line of JSON"
+        "--one",
+        nargs=2,
+        metavar=("PROGRAM", "ARGUMENTS"),
+        help="run one program in this process, and print one line of JSON",
     )
     chosen = options.parse_args()
     if chosen.one:

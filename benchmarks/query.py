@@ -1,11 +1,11 @@
-"""Queries over HTTP: a long series as 1000 points, the list of 1000 runs, the first figures of an hour's run.
+"""Measures answers over HTTP: a long series as 1,000 points, a list of 1,000 runs, and the first figures of an hour's run.
 
-    python benchmarks/query.py            # words
-    python benchmarks/query.py --json     # one JSON object
+    python benchmarks/query.py            # prints text
+    python benchmarks/query.py --json     # prints one JSON object
 
-Goals: a series of 100,000 samples as 1000 points in 23 ms, 1000 runs listed in under 200 ms. Each time is a median, and
-is compared with the floor of the same run: the same client asking the same server for its shortest answer. The first
-figures of 36,000 samples are asked for of a server that has just started and has drawn nothing yet.
+Goals: a series of 100,000 samples as 1,000 points in 23 ms, and a list of 1,000 runs in less than 200 ms. Each time is a median.
+It is compared with the floor, which is the shortest answer that the same client gets from the same server. The first figures of
+36,000 samples are requested from a server that has just started.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def measure(times: int) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--times", type=int, default=30)
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--times", type=int, default=30, help="how often each request is measured")
     given = arguments.parse_args()
     measured = measure(given.times)
     floor = measured["floor_ms"]
@@ -144,15 +144,15 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     words = {
-        "floor_ms": "the floor: the shortest answer",
+        "floor_ms": "floor: the shortest answer",
         "series_ms": f"{SERIES_ROWS:,} samples as 1000 points (goal {GOALS['series_ms']:.0f})",
         "four_series_ms": "four such series at once",
         "series_by_step_ms": "the same over steps",
-        "window_ms": "900 samples of it, as they are",
+        "window_ms": "900 samples of it, not downsampled",
         "list_ms": f"{RUNS} runs listed (goal {GOALS['list_ms']:.0f})",
-        "first_page_ms": "100 of them: the first page",
+        "first_page_ms": "first page: 100 of them",
         "search_ms": "a search",
-        "first_figures_ms": f"all {len(FIGURES)} figures of {HOUR_ROWS:,} samples, right after the start",
+        "first_figures_ms": f"all {len(FIGURES)} figures of {HOUR_ROWS:,} samples, after the server started",
         "figures_again_ms": "the same again",
     }
     for name, meaning in words.items():

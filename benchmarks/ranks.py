@@ -1,9 +1,9 @@
-"""One rank of a real training with the agent, which takes and frees a block at moments that it writes down.
+"""Trains as one rank with the agent, allocates and frees a block, and writes down when.
 
     torchrun --nproc-per-node 8 benchmarks/ranks.py SERVER SECONDS FILE
 
-``pages.py`` compares these moments with those at which a page shows them: the whole way, from the allocator to the pixel. Rank 0
-writes FILE, one moment a line in seconds since the epoch. Each step is a tiny MLP's and then sleeps: eight ranks share two cores.
+pages.py compares these times with the times at which a page shows the changes. Rank 0 writes FILE: one time a line, in seconds
+since the epoch. Each step is that of a tiny MLP, and then sleeps, because eight ranks share two cores.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""What a window of allocator history costs: while it is open, after it, and all default windows of a run together.
+"""Measures what a recording of allocator history costs while it is open, after it, and in a whole run.
 
     python benchmarks/recorder.py [--rounds 10] [--steps 1000] [--json]
 
-GPT-2 small. *Inside*: blocks of steps under PyTorch's own recording and within a window, without and with Python stacks, in
-drawn order, the agent's hooks in place in all of them; and what the recorder's own functions take in a step. *Outside*: in fresh
-processes, the steps after a window against those before it, beside processes that have none. *Share*: what the windows of a run
-took by their own account (on the training thread and on ours), of the time of that many steps.
+The training is GPT-2 small.
+*Inside*: blocks of steps under PyTorch's own recording and in a recording of the agent, with and without Python stacks, in random
+order. All have the agent's hooks. The time of the recorder's own functions in a step is measured too.
+*Outside*: steps after a recording against steps before it, in new processes, and the same in processes without a recording.
+*Share*: the time that all default recordings of a run take by their own count, in the training thread and in the agent's, as a
+share of the time of that many steps.
 
-All of it is CPU time: that is what recording takes, and what else the machine does does not count (but that it has the caches).
+All times are CPU time. Other work on the machine changes them only through the caches.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ def inside(rounds: int) -> dict:
 
 
 CALLS = ("entered", "inputs", "end_step")
-"""of the recorder, by the clock and the hooks in each step"""
+"""Functions of the recorder that the clock and the hooks call in each step."""
 
 
 def own(rounds: int) -> dict:
@@ -262,9 +264,9 @@ class CpuTime:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--steps", type=int, default=1000)
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--rounds", type=int, default=10, help="number of rounds")
+    options.add_argument("--steps", type=int, default=1000, help="steps of the run whose share is measured")
+    options.add_argument("--json", action="store_true", help="print JSON on one line")
     options.add_argument("--before-and-after", choices=["window", "nothing"], help=argparse.SUPPRESS)
     options.add_argument("--share", action="store_true", help=argparse.SUPPRESS)
     options.add_argument("--own", action="store_true", help=argparse.SUPPRESS)

@@ -1,10 +1,10 @@
-"""The server's memory: 100 runs stored and 16 live, watched by four readers while figures are drawn.
+"""Measures the server's memory with 100 stored and 16 live runs, while four readers watch and figures are drawn.
 
-    python benchmarks/server_memory.py            # words
-    python benchmarks/server_memory.py --json     # one JSON object
+    python benchmarks/server_memory.py            # prints text
+    python benchmarks/server_memory.py --json     # prints one JSON object
 
-Goal: resident memory under 250 MB. RSS counts pages of libraries that other processes share; PSS, which divides them,
-is printed too. The floor is a Python that has imported what the server needs and does nothing.
+Goal: less than 250 MB of resident memory. RSS counts pages of libraries that other processes share. PSS divides them, and is
+printed too. The floor is a Python process that has imported what the server needs and does nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def memory_mb(pid: int) -> dict[str, float]:
 
 
 def floor_mb() -> dict[str, float]:
-    """What the libraries alone take."""
+    """Memory of the imported libraries only."""
     with subprocess.Popen([sys.executable, "-c", _FLOOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
         assert idle.stdout is not None and idle.stdin is not None
         idle.stdout.readline()
@@ -119,16 +119,16 @@ def measure(seconds: float) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--seconds", type=float, default=30.0, help="with 16 runs live")
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--seconds", type=float, default=30.0, help="seconds with 16 live runs")
     given = arguments.parse_args()
     result = {"python": platform.python_version(), "floor_mb": floor_mb(), **measure(given.seconds), "goal_mb": GOAL_MB}
     if given.json:
         print(json.dumps(result, indent=2))
         return
     words = {
-        "floor_mb": "the libraries alone",
-        "started_mb": "the server, just started",
+        "floor_mb": "the imported libraries only",
+        "started_mb": "the server after its start",
         "stored_mb": f"{STORED} runs of {STORED_ROWS:,} samples stored",
         "highest_mb": f"{LIVE} runs live, {READERS} readers, {result['figures_asked']} figures drawn (goal {GOAL_MB:.0f})",
     }

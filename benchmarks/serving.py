@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on a free port and in a folder of its own, for as long as a benchmark runs."""
+"""Starts a real server for a benchmark: in a process of its own, on a free port, in a folder of its own."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""How fast the simulator of the CUDA allocator is, and what it takes: python benchmarks/simulator.py
+"""Measures time and memory of the simulator of the CUDA allocator: python benchmarks/simulator.py [--sweep]
 
-The floor is named beside each figure: numba walking the same program's columns once and adding them up.
-``--sweep``: only what the page asks for, sixteen settings with their smallest cards and the advice.
+Each figure is compared with a floor: numba reads the columns of the same program once and adds them.
+--sweep measures only what the page requests: 16 settings, the smallest device for each, and the advice.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -132,19 +133,21 @@ def measure_sweep() -> None:
     cores = len(os.sched_getaffinity(0))
     print(
         f"sweep of 16 settings over {EVENTS:,} events: {seconds:.1f} s on {cores} cores ({cpu:.1f} s of CPU, load {load:.1f}), "
-        f"{peak / EVENTS:.0f} bytes an event, and {own / EVENTS:.0f} of the trace; the certainty of the rows: "
+        f"{peak / EVENTS:.0f} bytes an event, and {own / EVENTS:.0f} bytes an event for the trace; certainty of the rows: "
         f"{', '.join(sorted({row.prediction.certainty for row in result.rows}))}"
     )
 
 
 def main() -> None:
-    if "--sweep" in sys.argv:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--sweep", action="store_true", help="measure only the sweep over settings")
+    if options.parse_args().sweep:
         measure_sweep()
         return
     with tempfile.TemporaryDirectory() as cache:
-        print(f"first call, CPU time: {first_call_seconds(cache):.1f} s newly compiled, ", end="", flush=True)
+        print(f"first call, CPU time: {first_call_seconds(cache):.1f} s with compilation, ", end="", flush=True)
         print(f"{first_call_seconds(cache):.2f} s from the cache on disk")
-    print(f"{OPERATIONS:,} operations, seconds of CPU time (and how many times the floor):")
+    print(f"{OPERATIONS:,} operations, seconds of CPU time (in brackets, ratio to the floor):")
     for most_live in (300, 3_000, 20_000, 200_000):
         made = program(OPERATIONS, most_live)
         walk(made.op, made.item, made.size_bytes)
@@ -159,7 +162,7 @@ def main() -> None:
                 ),
             )
             seen.append(f"{conf or 'default'} {seconds:.2f} ({seconds / floor:.0f}x)")
-        print(f"  {most_live:>7,} live at most: {', '.join(seen)}; floor {1000 * floor:.1f} ms")
+        print(f"  {most_live:>7,} live blocks at most: {', '.join(seen)}; floor {1000 * floor:.1f} ms")
     for most_live in (3_000, OPERATIONS):
         made = program(OPERATIONS, most_live)
         tracemalloc.start()
@@ -168,7 +171,7 @@ def main() -> None:
         tracemalloc.stop()
         own = sum(getattr(made, name).nbytes for name in ("op", "item", "size_bytes", "stream", "pool", "event"))
         print(
-            f"  memory, {most_live:,} live at most: {(peak + own) / OPERATIONS:.0f} bytes an operation, program included"
+            f"  memory, {most_live:,} live blocks at most: {(peak + own) / OPERATIONS:.0f} bytes an operation, program included"
         )
 
 

@@ -117,15 +117,15 @@ def page(text: str) -> str:
 def main() -> None:
     """Calculate and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--ranks", type=int, default=10_000)
-    arguments.add_argument("--rows-per-second", type=float, default=10.0)
-    arguments.add_argument("--write", action="store_true")
+    arguments.add_argument("--ranks", type=int, default=10_000, help="number of ranks")
+    arguments.add_argument("--rows-per-second", type=float, default=10.0, help="rows of each rank a second")
+    arguments.add_argument("--write", action="store_true", help="write the table into docs/attacks.md")
     given = arguments.parse_args()
     if given.write:
         PAGE.write_text(page(PAGE.read_text()))
         return
     costs = measured()
-    print(f"a post: {costs.post * 1e3:.2f} ms and {costs.value * 1e9:.0f} ns a value")
+    print(f"cost of a post: {costs.post * 1e3:.2f} ms and {costs.value * 1e9:.0f} ns a value")
     print(table([(f"{given.rows_per_second:g} rows a second", need(given.ranks, given.rows_per_second))]))
 
 

@@ -1,9 +1,11 @@
-"""From the end of an upload to the first picture of a snapshot, in Chromium: python benchmarks/snapshot_page.py [FILE ...]
+"""Measures the time from the end of an upload to the first picture of a snapshot in Chromium.
 
-Without a file two are made: the real allocator's history of a training on the emulated GPU, and a million allocations of which
-each has a stack of its own. Goal: a first picture within 3 s for a million events. The coarse picture comes when the server has
-read the file, the timeline when it has converted it. Processor time is that of the server and its conversion, from the choice
-of the file to each picture: it includes the upload and the start of the conversion's process.
+    python benchmarks/snapshot_page.py [FILE ...]
+
+Without FILE it makes two files: the real allocator's history of a training on the emulated GPU, and a million allocations, each
+with a stack of its own. Goal: a first picture of a million events within 3 s. The coarse picture appears when the server has read
+the file, and the timeline when it has converted it. Processor time is that of the server and its conversion, from the choice of
+the file to each picture. It includes the upload and the start of the conversion's process.
 """
 
 from __future__ import annotations
@@ -69,9 +71,11 @@ def measured(driver: Any, serving: Serving, path: Path) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--stacks", type=int, default=1_000_000)
+    parser.add_argument("files", nargs="*", type=Path, help="snapshot files; two are made without one")
+    parser.add_argument("--events", type=int, default=1_000_000, help="events of the recorded training")
+    parser.add_argument(
+        "--stacks", type=int, default=1_000_000, help="events of the file with different stacks; 0: no such file"
+    )
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
         print(f"{'':24}{'coarse, s':>12}{'timeline, s':>12}{'CPU s':>8}{'CPU s':>8}{'load':>6}")

@@ -1,9 +1,11 @@
-"""Snapshot files, from the file to the first picture: python benchmarks/snapshots.py [FILE ...] [--events N] [--stacks N]
+"""Measures how snapshot files are read, from the file to the first picture.
 
-Without a file one is recorded on the spot: the real allocator's history of a training on the emulated GPU, written by
-PyTorch's own ``_dump_snapshot``. Each way is a process of its own; told are its seconds of CPU (this machine is shared), of
-wall clock, and the memory that it took beyond what its imports take. In the same run: the floor, ``pickle.load`` with the
-garbage collector off, and PyTorch's own ``_memory_viz.py trace_plot``, whose page a browser has yet to read.
+    python benchmarks/snapshots.py [FILE ...] [--events N] [--stacks N]
+
+Without FILE it records one: the real allocator's history of a training on the emulated GPU, written by PyTorch's _dump_snapshot.
+Each way to read the file runs in a process of its own. Results are seconds of CPU time, seconds of wall-clock time, and memory
+beyond that of the imports. The same run measures the floor, which is pickle.load without the garbage collector, and PyTorch's own
+_memory_viz.py trace_plot. The time in which a browser reads the page of trace_plot is not included.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ def measured(imports: str, work: str, path: Path) -> tuple[float, float, float]:
 
 
 def memory_viz(path: Path, folder: Path) -> tuple[float, float, float, int]:
-    """The same of PyTorch's own page, and the page's bytes."""
+    """The same for PyTorch's own page, and the bytes of that page."""
     import importlib.util
     import resource
     import time
@@ -143,10 +145,10 @@ def memory_viz(path: Path, folder: Path) -> tuple[float, float, float, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("files", nargs="*", type=Path, help="snapshot files; two are made without one")
+    parser.add_argument("--events", type=int, default=1_000_000, help="events of the recorded training")
     parser.add_argument(
-        "--stacks", type=int, default=1_000_000, help="of the file in which no two events share one; 0: none"
+        "--stacks", type=int, default=1_000_000, help="events of the file with different stacks; 0: no such file"
     )
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

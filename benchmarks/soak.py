@@ -1,12 +1,12 @@
-"""Server and agent for a long time at low load: do memory, file descriptors and threads stay flat?
+"""Runs a server and an agent for a long time at low load, and checks that memory, file descriptors and threads stay flat.
 
-    python benchmarks/soak.py                      # words; 60 minutes
-    python benchmarks/soak.py --minutes 20 --json  # one JSON object
-    python benchmarks/soak.py --write              # shows the result that is kept in benchmarks/results in docs/attacks.md
+    python benchmarks/soak.py                      # prints text; takes 60 minutes
+    python benchmarks/soak.py --minutes 20 --json  # prints one JSON object
+    python benchmarks/soak.py --write              # writes the stored result of benchmarks/results into docs/attacks.md
 
-A training on the CPU is watched by the agent. Short runs come and end, and pages are asked for, every two seconds. The figures
-are those of the server process and of the training process. The first third is left out: caches fill in it. Growth is the slope
-of a line through the rest (Theil-Sen, which outliers do not move). Goal: below 5 MiB an hour, no more descriptors or threads.
+The agent watches a training on the CPU. Short runs and page requests come every two seconds. The figures are those of the server
+process and of the training process. The first third is left out, because caches fill then. Growth is the slope of a line through
+the rest (Theil-Sen, which outliers do not change). Goal: less than 5 MiB an hour, and no more descriptors or threads.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def page(text: str) -> str:
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--minutes", type=float, default=60.0)
-    arguments.add_argument("--write", action="store_true")
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--minutes", type=float, default=60.0, help="duration")
+    arguments.add_argument("--write", action="store_true", help="write the stored result into docs/attacks.md")
     given = arguments.parse_args()
     if given.write:
         PAGE.write_text(page(PAGE.read_text()))

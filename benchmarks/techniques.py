@@ -1,10 +1,10 @@
-"""What looking at how a run is trained costs: the steps that are observed, against the same steps unobserved.
+"""Measures what detecting a training's techniques costs: observed steps against the same steps unobserved.
 
     python benchmarks/techniques.py [--attaches 12] [--json]
 
-A tiny MLP and GPT-2 small. The agent is attached again and again, in turn with and without the watch on techniques (leaks and
-windows off); told are the added CPU time of the training thread in steps 2, 5 and 20 together, in attach, and in a step between
-them, as medians: of its own thread, so that what else runs on the machine counts for nothing.
+The trainings are a tiny MLP and GPT-2 small. The agent is attached repeatedly, alternately with and without the detection of
+techniques. Leaks and recordings are off. Results are medians of added CPU time of the training thread: in steps 2, 5 and 20
+together, in attach, and in a step between them. Other programs do not count.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def measure(step: Callable[[], None], attaches: int) -> dict[str, float]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--attaches", type=int, default=12)
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--attaches", type=int, default=12, help="how often the agent is attached")
+    options.add_argument("--json", action="store_true", help="print JSON on one line")
     chosen = options.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU, real or emulated")

@@ -1,4 +1,4 @@
-"""Trainings whose steps are timed: each function builds one on a device and returns its step."""
+"""Trainings whose steps are timed. Each function builds one on a device and returns its step."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The timeline of a recording of 2,000,000 events: how soon each answer comes, and the longest frame while one pans and zooms.
+"""Measures the timeline of a recording of 2,000,000 events: the time of each answer, and the longest frame while panning and
+zooming.
 
-    python benchmarks/timeline.py            # words
-    python benchmarks/timeline.py --json     # one JSON object
+    python benchmarks/timeline.py            # prints text
+    python benchmarks/timeline.py --json     # prints one JSON object
 
-Goal: no frame over 0.1 s while panning and zooming. The recording is made up (tests/backend/window_maker.py); server and
-browser share the machine; the browser draws in software.
+Goal: no frame over 0.1 s while panning and zooming. The recording is generated (tests/backend/window_maker.py). Server and
+browser share the machine, and the browser draws in software.
 """
 
 from __future__ import annotations
@@ -137,8 +138,8 @@ def frames(page: Page, url: str) -> dict[str, float]:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--events", type=int, default=2_000_000)
-    words.add_argument("--json", action="store_true")
+    words.add_argument("--events", type=int, default=2_000_000, help="events of the recording")
+    words.add_argument("--json", action="store_true", help="print one JSON object")
     asked = words.parse_args()
     with Serving() as serving:
         run, ident, count = send(serving.url, asked.events)

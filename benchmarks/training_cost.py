@@ -1,16 +1,15 @@
-"""Cost of the agent on the training thread, beside a floor and beside TraceML in the same run.
+"""Measures the cost of the agent in the training thread, compared with a floor and with TraceML in the same run.
 
     python benchmarks/training_cost.py [--rounds 8] [--programs mlp,gan] [--variants floor,default] [--without-traceml]
 
 Trainings: a tiny MLP (about half a millisecond a step), 20 linear layers (about two milliseconds), GPT-2 small, a DCGAN with
 two optimizers, and PPO with 8 environments (8 forward passes without gradients before each step).
-Variants, in random order in each round: off; the floor (one raw reading and one reset of the peaks in each step); the agent
-in parts and as it is by default. Each figure compares with the block that ran off in the same round.
-``added_us`` and ``added_fraction``: the median step, in wall-clock time. ``loop``: the time of the whole block, as a ratio.
-``loop_cpu``: the same of the process's processor time, the agent's threads included. ``added_cpu_us``: the training thread's
-own processor time. A real server receives what is measured, in a process of its own.
-TraceML cannot be switched off again: it runs in processes of its own, in turn with bare ones.
-What a whole process costs, its start included, is measured by whole_cost.py.
+Variants, in random order in each round: off; the floor (one raw reading and one reset of the peaks in each step); parts of the
+agent; and the agent's default. Each figure compares with the block of the same round that had the agent off. added_us and
+added_fraction: the median step, in wall-clock time. loop: the time of the whole block, as a ratio. loop_cpu: the same in
+processor time of the process, the agent's threads included. added_cpu_us: processor time of the training thread. A server in a
+process of its own receives the samples. TraceML cannot be switched off, so it runs in processes of its own that alternate with
+processes without it. whole_cost.py measures the cost of a whole process, start included.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class Block(NamedTuple):
 
 
 def run(step: Callable[[], None], seconds: float) -> Block:
-    """Steps for so long."""
+    """Trains for this number of seconds."""
     taken: list[int] = []
     thread, process, began = time.thread_time(), time.process_time(), time.perf_counter()
     end = began + seconds
@@ -243,13 +242,15 @@ def beside_traceml(server: str, rounds: int) -> dict:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=8)
-    options.add_argument("--settle", type=float, default=8.0, help="seconds of each block that are not counted")
+    options.add_argument("--rounds", type=int, default=8, help="number of rounds")
+    options.add_argument(
+        "--settle", type=float, default=8.0, help="seconds at the start of each block that are not counted"
+    )
     options.add_argument("--seconds", type=float, default=5.0, help="seconds of each block that are counted")
-    options.add_argument("--programs", default="mlp,layers,gpt2")
-    options.add_argument("--variants", default="", help="those to run beside off; all by default")
-    options.add_argument("--without-traceml", action="store_true")
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--programs", default="mlp,layers,gpt2", help="trainings to run")
+    options.add_argument("--variants", default="", help="variants to run besides off; all by default")
+    options.add_argument("--without-traceml", action="store_true", help="leave out the comparison with TraceML")
+    options.add_argument("--json", action="store_true", help="print JSON on one line")
     chosen = options.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU, real or emulated: the allocator's counters cannot be timed")

@@ -1,12 +1,12 @@
-"""Cost of whole trainings with the agent, each in a process of its own, and the page docs/cost.md.
+"""Measures the cost of the agent for whole trainings, each in a process of its own, and writes docs/cost.md.
 
     python benchmarks/whole_cost.py --out benchmarks/results/whole_cost.json     60 s each, ten rounds
-    python benchmarks/whole_cost.py --rounds 2 --seconds 3 --loops mlp,layers    a small one
+    python benchmarks/whole_cost.py --rounds 2 --seconds 3 --loops mlp,layers    a small measurement
     python benchmarks/whole_cost.py --arms without,default --loops gan,ppo       two of the four arms
     python benchmarks/whole_cost.py --table                                      writes docs/cost.md from the stored results
 
-In each round every loop runs without the agent, by default, with ``detail="every"``, and with the peak read and reset by hand in
-each step, in random order. ``--seconds`` are seconds of the process's processor time: a busy machine measures as many steps.
+In each round every loop runs without the agent, by default, with detail="every", and with the peak read and reset by hand in
+each step, in random order. --seconds are processor time, so a busy machine measures as many steps.
 """
 
 from __future__ import annotations
@@ -185,15 +185,15 @@ def stored_tables() -> list[str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--seconds", type=float, default=60.0)
-    options.add_argument("--loops", default=",".join(NAMES))
+    options.add_argument("--rounds", type=int, default=10, help="number of rounds")
+    options.add_argument("--seconds", type=float, default=60.0, help="processor time of each process")
+    options.add_argument("--loops", default=",".join(NAMES), help="loops to run")
     options.add_argument(
-        "--arms", type=lambda words: words.split(","), default=list(ARMS), help=f"of {', '.join(ARMS)}"
+        "--arms", type=lambda words: words.split(","), default=list(ARMS), help=f"arms to run, of {', '.join(ARMS)}"
     )
-    options.add_argument("--server", help="a running one; a server of its own by default")
-    options.add_argument("--out", type=Path)
-    options.add_argument("--table", action="store_true")
+    options.add_argument("--server", help="address of a running server; by default one is started")
+    options.add_argument("--out", type=Path, help="file for the results")
+    options.add_argument("--table", action="store_true", help="write the tables into docs/cost.md")
     chosen = options.parse_args()
     if chosen.table:
         write_table()

@@ -1,4 +1,4 @@
-"""Ranks that speak the wire without a training: many of them in one thread, over connections that stay open."""
+"""Ranks that speak the wire format without a training: many in one thread, over connections that stay open."""
 
 from __future__ import annotations
 
