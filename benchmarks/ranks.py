@@ -50,5 +50,5 @@ def main() -> None:
         time.sleep(STEP_SECONDS)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:]:
     main()

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if "ArgumentParser" in path.read_text()]
+FILES = sorted((ROOT / "benchmarks").glob("*.py"))
+PROGRAMS = [path for path in FILES if "ArgumentParser" in path.read_text()]
+PARTS = [path for path in FILES if path not in PROGRAMS]
 
 
 def options(tree: ast.AST) -> set[str]:
@@ -55,12 +57,24 @@ def test_an_undeclared_option_is_found() -> None:
     assert options(tree) == {"looks"} and set(read_options(tree)) == {"scans"}
 
 
+def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'agent'}{os.pathsep}{ROOT / 'backend'}"}
+    return subprocess.run(
+        [sys.executable, path, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_a_benchmark_prints_its_help(path: Path) -> None:
     """A benchmark fails here if a module that it imports was moved."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'agent'}{os.pathsep}{ROOT / 'backend'}"}
-    done = subprocess.run(
-        [sys.executable, path, "--help"], env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = run(path, "--help")
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr[-500:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
+def test_a_part_of_a_benchmark_ends_without_arguments(path: Path) -> None:
+    """``make bench`` starts all files, and stops at the first error."""
+    done = run(path)
+    assert done.returncode == 0, done.stderr[-500:]
