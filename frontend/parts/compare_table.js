@@ -6,12 +6,8 @@ import { pageOf } from "vramscope/parts/compare_cells.js";
 import { inOrder } from "vramscope/parts/table_sort.js";
 import { setQuery } from "vramscope/store.js";
 
-/** Name of a row: its title, the run, or the first of its repeats. */
-export function rowName(row) {
-  if (row.title) return row.title;
-  const runs = row.runs?.length ?? 1;
-  return runs > 1 ? `${row.name} (${count(runs)} runs)` : row.name;
-}
+/** Name of a row: the title of a group, or the run. */
+export const rowName = (row) => row.title ?? row.name;
 
 /** Rows in the order of a column. The baseline is first. Unknown values come last in both directions. */
 export function sortedRows(rows, column, descending) {
@@ -123,7 +119,7 @@ function runCell(row, isBase, colourOf) {
       h("a", { href: pageOf(one.run), title: one.name }, one.name),
       mark,
     );
-  if (runs.length === 1 && !row.title) return line(runs[0], badge);
+  if (runs.length === 1 && (row.group ?? null) === null) return line(runs[0], badge);
   return h(
     "details",
     { class: "members" },

@@ -12,6 +12,7 @@ from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, report
 
 from vramscope_server.analysis.comparison.aggregate import groups_by, with_groups, with_repeats
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, as_csv, as_text
+from vramscope_server.analysis.comparison.group_titles import titles
 from vramscope_server.analysis.comparison.mean_and_range import mean_and_range, mean_and_range_of_ratio, t_975
 from vramscope_server.analysis.comparison.repeats import is_seed, repeats
 from vramscope_server.analysis.comparison.rows import compared
@@ -200,6 +201,30 @@ def test_leave_one_out_is_between_means() -> None:
     assert together[2]["leave_one_out"]["allocated_bytes"] == 98 * MIB
 
 
+# ---- their titles ----
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["base seed 1", "base seed 2"], "base (2 runs)"),
+        (["base-1-lr3", "base-2-lr3", "base-3-lr3"], "base-lr3 (3 runs)"),
+        (["gpt2", "gpt2"], "gpt2 (2 runs)"),
+        (["run", "run-2"], "run (2 runs)"),
+        (["happy-dog", "blue-sky"], "happy-dog and 1 more"),
+        (["seed 1", "seed 2"], "seed 1 and 1 more"),
+        (["only-1"], "only-1"),
+    ],
+)
+def test_title_of_repeats_has_the_words_that_their_names_share(names: list[str], expected: str) -> None:
+    assert titles([names]) == [expected]
+
+
+def test_groups_whose_names_share_the_same_words_have_other_titles() -> None:
+    assert titles([["run 1", "run 2"], ["run 3", "run 4"]]) == ["run 1 and 1 more", "run 3 and 1 more"]
+    assert titles([["run 1", "run 2"], ["run"]]) == ["run 1 and 1 more", "run"]
+
+
 # ---- as text ----
 
 
@@ -208,8 +233,8 @@ def test_tables_show_n_mean_and_interval_with_a_legend() -> None:
     text = as_text(with_repeats(runs, compared(runs))[1], "markdown")
     head, _, base, cheap = [line for line in text.splitlines() if line.startswith("|")]
     assert "| n |" in head
-    assert "| base-1 and 2 more | 3 | 1,002 ± 2 |" in base
-    assert "| cheap-1 and 1 more | 2 | 500 ± 0 | -50.1 % (-50.0 % to -50.1 %) |" in cheap
+    assert "| base (3 runs) | 3 | 1,002 ± 2 |" in base
+    assert "| cheap (2 runs) | 2 | 500 ± 0 | -50.1 % (-50.0 % to -50.1 %) |" in cheap
     assert "615 ms (610 ms to 620 ms) | ×1.18 (×1.15 to ×1.22)" in cheap  # noqa: RUF001 - times
     assert "95 % interval of the mean by Student's t" in text
     latex = as_text(with_repeats(runs, compared(runs))[1], "latex")

@@ -171,12 +171,12 @@ def test_seeds_are_one_row_for_people_and_a_line_each_for_programs(
     named = {"runs": ",".join(agent.run for agent in runs), "base": base[0].run}
     answer = server.get("/compare", **named)
     assert [row["run"] for row in answer["rows"]] == [agent.run for agent in runs], "a row a run, as always"
-    assert [(row["name"], row["n"]) for row in answer["together"]] == [("wide 1", 3), ("narrow 1", 1)]
+    assert [(row["title"], row["n"]) for row in answer["together"]] == [("wide (3 runs)", 3), ("narrow 1", 1)]
     assert answer["together"][0]["peak_allocated_bytes"] == 1002 * MIB
     words = ["compare", *(agent.run for agent in runs), "--server", server.url]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "wide 1 and 2 more" in out and "1,002 MiB ± 2.48 MiB" in out and "Student's t" in out
+    assert "wide (3 runs)" in out and "1,002 MiB ± 2.48 MiB" in out and "Student's t" in out
     assert main([*words, "--each"]) == 0
     out = capsys.readouterr().out
     assert "wide 2" in out and "±" not in out

@@ -236,6 +236,8 @@ def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(pag
     base, other = ([cell.inner_text() for cell in row.locator("th, td").all()] for row in rows.all())
     assert (base[heads.index("n")], other[heads.index("n")]) == ("3", "2")
     assert all(f"seed {seed}" in base[0] for seed in (1, 2, 3)), "each can be opened"
+    title = rows.first.locator("summary").inner_text()
+    assert "(3 runs)" in title and "seed" not in title, "not the name of one of them"
     assert re.search(r"± [\d.]+ [MG]iB$", base[heads.index("peak allocated")])
     change = other[heads.index("change of peak allocated")]
     assert re.search(r"\d+\.\d % to \d+\.\d % smaller$", change), change

@@ -158,6 +158,8 @@ class CompareRowTogether(CompareRow):
 
     group: str | None
     """Value of the setting that the runs share; null for repeats of one configuration."""
+    title: str
+    """Words that the names of the runs share, and their number: `baseline (4 runs)`; of one run: its name."""
     runs: list[RunName]
     """The runs."""
     spreads: dict[str, SpreadFacts]

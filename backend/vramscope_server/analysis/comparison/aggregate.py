@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vramscope_server.analysis.comparison.group_titles import titles
 from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, mean_and_range, mean_and_range_of_ratio
 from vramscope_server.analysis.comparison.repeats import Run, repeats
 from vramscope_server.analysis.comparison.rows import MEMORY, OPEN, Row, TechniqueEffect, less, saved_bounds
@@ -60,7 +61,8 @@ def with_groups(rows: Sequence[Row], groups: Sequence[Group]) -> tuple[list[Row]
     """The rows, each with ``n`` and ``repeats_of`` (the first run of its group), and one row per group.
 
     The baseline is in the first group. A group of one run keeps its row, with ``n`` 1 and no ``spreads``. Other groups have
-    ``run`` and ``name`` of the first run. Values of different configurations have a range and no interval.
+    ``run`` and ``name`` of the first run. ``title`` names the group. Values of different configurations have a range and no
+    interval.
     """
     members = [[rows[position] for position in group.positions] for group in groups]
     for group in members:
@@ -70,6 +72,8 @@ def with_groups(rows: Sequence[Row], groups: Sequence[Group]) -> tuple[list[Row]
         _one(group, members[0], interval=about.is_repeats) | _shared(group, about)
         for group, about in zip(members, groups, strict=True)
     ]
+    for row, title in zip(combined, titles([[row["name"] for row in group] for group in members]), strict=True):
+        row["title"] = title
     _left_out(combined)
     return list(rows), combined
 

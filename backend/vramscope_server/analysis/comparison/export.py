@@ -158,11 +158,10 @@ def has_repeats(rows: Sequence[Row]) -> bool:
 
 
 def name_of(row: Row) -> str:
-    """Name of a run. For repeats, the name of the first and the number of others; for a group, its value."""
+    """Name of a run; for repeats, their title; for a group by a setting, its value."""
     if row.get("group") is not None:
         return f"{row['group']} ({count(row['n'])} {'run' if row['n'] == 1 else 'runs'})"
-    more = len(row.get("runs", ())) - 1
-    return f"{row['name']} and {more} more" if more > 0 else str(row["name"])
+    return str(row.get("title") or row["name"])
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
