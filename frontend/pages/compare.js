@@ -19,6 +19,7 @@ import { SettingDifferences, settingName } from "vramscope/parts/setting_differe
 import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { problemBanner, snippet } from "vramscope/parts/ui.js";
 import { startLines } from "vramscope/parts/welcome.js";
+import { wrapRows } from "vramscope/parts/wrapped_rows.js";
 import { setQuery } from "vramscope/store.js";
 
 const COLOURS = 7; // same number as figures/peaks_over_steps.py
@@ -62,6 +63,7 @@ class ComparePage {
     this.bar = new CompareBar((error) => fill(this.trouble, problemBanner(error)));
     this.notes = h("span", { class: "muted" });
     this.rows = h("div");
+    this.wrap = wrapRows(this.rows);
     this.table = h(
       "section",
       { class: "card compared", hidden: true },
@@ -236,6 +238,7 @@ class ComparePage {
     fill(this.rows, compareTable(rows, { columns, sort, descending, colourOf: (run) => colourOf(position.get(run)) }));
     for (const members of this.rows.querySelectorAll("details"))
       members.open = open.has(members.closest("tr").dataset.run);
+    this.wrap();
     if (pressed) [...this.rows.querySelectorAll("[data-sort]")].find((one) => one.dataset.sort === pressed)?.focus();
   }
 

@@ -344,6 +344,28 @@ def test_columns_are_chosen_and_rows_sorted_below_the_baseline(page: Any, server
     eventually(lambda: head.get_attribute("aria-sort") == "descending")
 
 
+def test_many_columns_wrap_instead_of_scrolling_sideways(page: Any, server: Any) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    table = page.locator(".compare-table")
+    table.wait_for()
+    assert page.locator(".wrapped").count() == 0 and page.evaluate(SIDEWAYS) == []
+    ids = page.locator(".compare-columns [data-column]").evaluate_all("(all) => all.map((one) => one.dataset.column)")
+    assert len(ids) > 20
+    page.goto(f"{server.url}/compare?runs={RUNS}&columns={','.join(ids)}")
+    page.locator(".wrapped").wait_for()
+    for width in (1440, 1000):
+        page.set_viewport_size({"width": width, "height": 900})
+        eventually(lambda: page.evaluate(SIDEWAYS) == [], what=f"no wide table at {width}")
+        places = "(row) => [...row.cells].map((cell) => Math.round(cell.getBoundingClientRect().x))"
+        head, *rows = [row.evaluate(places) for row in table.locator("tr").all()]
+        assert all(row == head for row in rows), "a value is below the head of its column"
+        assert len(set(head)) < len(head), "in several lines"
+    page.goto(f"{server.url}/compare?runs={RUNS}&columns={','.join(ids[:4])}")
+    table.wait_for()
+    assert page.locator(".wrapped").count() == 0
+
+
 def test_all_columns_can_be_removed(page: Any, server: Any) -> None:
     """The empty choice is in the address, so that it is not taken for no choice."""
     page.goto(f"{server.url}/compare?runs={RUNS}&columns=steps")
