@@ -18,7 +18,7 @@ from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.oom_record import OomRecord
 from vramscope_server.analysis.oom.remedies import defragment
 from vramscope_server.analysis.oom.remedies.defragment import EXPANDABLE
-from vramscope_server.analysis.oom.remedies.remedy import RemedyContext
+from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, Replayed, ReplayFn
 from vramscope_server.analysis.oom.saving import saving_words
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -213,7 +213,7 @@ def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | Non
     """It would come a few steps later: the leak fills the room that the setting makes."""
     estimate = SimpleNamespace(fits=lambda available: True, low_bytes=0)
     replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None)
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
     for replays in ([replayed], []):
         context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs, found=replays: found, [])  # type: ignore[misc, arg-type]
         [remedy] = defragment.remedies_for(context)
@@ -238,7 +238,7 @@ def test_a_replay_up_to_the_error_does_not_show_the_rest_of_the_step(
         fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None if high is None else high * MIB
     )
     replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None)
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
     facts = replace(BACKWARD, phase=phase)
     context = RemedyContext(facts, record, estimate, CauseKind.FRAGMENTATION, lambda confs: [replayed], [])  # type: ignore[arg-type]
     [remedy] = defragment.remedies_for(context)
@@ -254,7 +254,7 @@ def test_a_setting_that_survives_and_saves_nothing_is_listed_against_fragmentati
     """A remedy that is not enough and saves 0 bytes is left out; one whose saving is not known stays."""
     estimate = SimpleNamespace(fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None)
     replayed = SimpleNamespace(conf="max_split_size_mb:128", saves_bytes=0, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None)
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
     context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs: [replayed], [])  # type: ignore[arg-type]
     [remedy] = defragment.remedies_for(context)
     assert (remedy.enough, remedy.saves_bytes) == (None, saves)
@@ -276,3 +276,44 @@ def test_a_remedy_that_is_enough_saves_at_least_the_excess(
 ) -> None:
     error = {"needed_least_bytes": need, "room_bytes": 31 * GIB}
     assert saving_words({"saves_bytes": saves, "enough": enough, "card_bytes": card}, error) == words
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("", ["expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "max_split_size_mb:32"]),
+        (
+            "garbage_collection_threshold:0.8, max_split_size_mb:512",
+            [
+                "garbage_collection_threshold:0.8,max_split_size_mb:512,expandable_segments:True",
+                "garbage_collection_threshold:0.8,max_split_size_mb:128",
+                "garbage_collection_threshold:0.8,max_split_size_mb:32",
+            ],
+        ),
+        (
+            "roundup_power2_divisions:[256:1,>:4],expandable_segments:False",
+            [
+                "roundup_power2_divisions:[256:1,>:4],expandable_segments:True",
+                "roundup_power2_divisions:[256:1,>:4],expandable_segments:False,max_split_size_mb:128",
+                "roundup_power2_divisions:[256:1,>:4],expandable_segments:False,max_split_size_mb:512",
+                "roundup_power2_divisions:[256:1,>:4],expandable_segments:False,max_split_size_mb:32",
+            ],
+        ),
+    ],
+)
+def test_settings_are_replayed_and_offered_beside_those_of_the_run(own: str, expected: list[str]) -> None:
+    """Whoever copies the line keeps what the run had set. A setting that the run had is no remedy."""
+    estimate = SimpleNamespace(fits=lambda available: True, low_bytes=0)
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings=own)
+
+    def remedies(replay: ReplayFn) -> list[Remedy]:
+        context = RemedyContext(BACKWARD, record, estimate, CauseKind.FRAGMENTATION, replay, [])  # type: ignore[arg-type]
+        return list(defragment.remedies_for(context))
+
+    replayed = remedies(lambda confs: [Replayed(conf, True, MIB, True) for conf in confs])
+    assert [remedy.conf for remedy in replayed] == expected
+    assert [remedy.what for remedy in replayed] == [f"PYTORCH_CUDA_ALLOC_CONF={conf}" for conf in expected]
+    assert [remedy.cost for remedy in replayed].count("almost none") == 1, (
+        "of expandable segments, with others beside it, too"
+    )
+    assert [remedy.conf for remedy in remedies(lambda confs: [])] == expected[:1]

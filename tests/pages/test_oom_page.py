@@ -447,3 +447,18 @@ def test_an_error_is_explained_by_its_text_on_a_page_that_was_open_before(page: 
     rank.finish("failed", ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 GiB."))
     rank.client.close()
     page.locator(".error-text-result").get_by_text("Requested 4.00 GiB").wait_for()
+
+
+def test_the_line_to_copy_keeps_the_settings_of_the_run(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
+    text = "CUDA out of memory. Tried to allocate 1.50 GiB."
+    settings = "garbage_collection_threshold:0.8"
+    sent(
+        server,
+        training.run,
+        rich_box("cccc000000000001", None, asked_bytes=1536 * MIB, error_text=text, settings=settings),
+    )
+    page.goto(f"{server.url}/runs/{training.run}/oom")
+    code = page.locator(".oom-remedies .remedy-code code, .oom-remedies .remedy-code pre", has_text="export").first
+    assert code.inner_text() == f"export PYTORCH_CUDA_ALLOC_CONF={settings},expandable_segments:True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,7 +13,16 @@ from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EXPANDABLE: Final = "expandable_segments:True"
 CONFS: Final = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "max_split_size_mb:32")
-"""Settings to replay, in this order. The first has almost no cost."""
+"""Settings to replay, in this order, each beside the run's own. The first has almost no cost."""
+_COMMA: Final = re.compile(r",(?![^\[]*\])")
+"""A comma outside of a list in brackets."""
+
+
+def beside(own: str, conf: str) -> str:
+    """Return the run's own settings with the one of ``conf`` added or changed."""
+    key = conf.partition(":")[0]
+    parts = [part for part in _COMMA.split("".join(own.split())) if part and part.partition(":")[0] != key]
+    return ",".join((*parts, conf))
 
 
 def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
@@ -25,9 +35,11 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
     variable = allocator_variable(record.torch, record.hip)
     calls = f"more calls of {software(record.torch, record.hip).lower()}Malloc"
     grows = context.kind is CauseKind.LEAK  # it would fill the room of the free blocks, too
-    replayed = context.replay(CONFS)
+    own = _COMMA.split("".join(record.settings.split()))
+    candidates = {beside(record.settings, conf): conf for conf in CONFS if conf not in own}
+    replayed = context.replay(tuple(candidates))
     for result in replayed or ():
-        cost, rank = ("almost none", 0) if result.conf == EXPANDABLE else (calls, 2)
+        cost, rank = ("almost none", 0) if candidates.get(result.conf) == EXPANDABLE else (calls, 2)
         sure = not grows and (estimate.fits(available) or (result.exact and _step_fits(context)))
         # Against fragmentation, a setting that survives is worth a line even if the rest of the step is not known.
         may_help = context.kind is CauseKind.FRAGMENTATION and result.survives and not sure and not grows
@@ -45,8 +57,9 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
         )
     if not replayed:
         missing = "the recording is being replayed" if replayed is None else "no recording was open to replay"
+        conf = beside(record.settings, EXPANDABLE)
         yield Remedy(
-            what=f"{variable}={EXPANDABLE}",
+            what=f"{variable}={conf}",
             saves_bytes=idle,
             enough=None if grows else estimate.fits(available),
             source="formula",
@@ -54,7 +67,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             cost="almost none",
             rank=0,
             variable=variable,
-            conf=EXPANDABLE,
+            conf=conf,
             technique="allocator",
         )
 
