@@ -85,7 +85,6 @@ export class AdviceCard {
     );
     fill(
       this.body,
-      composition(categories, total),
       advice.length
         ? h("ol", { class: "advice-list" }, advice.map(adviceItem))
         : !pending && h("p", { class: "muted", "data-no-advice": true }, noAdviceText(coverage)),
@@ -146,20 +145,6 @@ const inWords = (categories, total) =>
   categories
     .map(({ category, bytes: size }, at) => `${percent(size / total)} ${at ? "" : "is "}${categoryName(category)}`)
     .join(", ");
-
-/** Peak by category, in words. Null where all is unknown: a note says so. */
-function composition(categories, total) {
-  if (categories.every(({ category }) => categoryName(category) === "unknown")) return null;
-  return h(
-    "p",
-    { class: "composition", "data-composition": true },
-    categories.map(({ category, bytes: size }, at) => [
-      at ? " · " : "",
-      h("strong", {}, categoryName(category)),
-      ` ${bytes(size)} (${percent(size / total)})`,
-    ]),
-  );
-}
 
 function noAdviceText({ basis }) {
   if (basis === "owners") return "No known change would lower this peak by 2 % or more.";

@@ -12,6 +12,7 @@ import { AllocationDiff } from "vramscope/parts/allocation_diff.js";
 import { Flame } from "vramscope/parts/flame.js";
 import { windowAround, integerOf, windowIn } from "vramscope/parts/event_window.js";
 import { TrainingPlans } from "vramscope/parts/training_plans.js";
+import { PeakLines } from "vramscope/parts/peak_lines.js";
 import { COLOURINGS, Timeline, eventText } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -84,12 +85,13 @@ export class AnatomyView {
       onClear: () => setQuery({ a: null, b: null }),
     });
     this.advice = new AdviceCard(); // its answer comes after the charts
+    this.peakLines = by === "site" ? new PeakLines() : null; // without categories the advice would say "unknown"
     this.trainingPlans = new TrainingPlans(capacity);
     this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h(
       "div",
       { class: "anatomy-view" },
-      by === "category" && this.advice.verdict, // without categories it would say "unknown"
+      this.peakLines?.element ?? this.advice.verdict,
       h("div", { class: "charts" }, this.timeline.element),
       this.eventBar,
       h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),
@@ -107,6 +109,7 @@ export class AnatomyView {
     this.timeline.reset();
     this.allocation.shown = undefined;
     this.allocationDiff.reset();
+    this.peakLines?.clear();
     // The other answers take longer, and the server would compute them at the same time.
     const drawn = this.timeline.loadFirst();
     this.flame.reload();
@@ -132,7 +135,22 @@ export class AnatomyView {
 
   setAnswer(answer) {
     this.answer = answer;
+    this.drawPeakLines(answer);
     this.drawSelection();
+  }
+
+  /** Draws the peak by line from the first answer, or from another one if the URL asks for other groups or a part. */
+  async drawPeakLines({ by, detail, from, to, events, ...answer }) {
+    if (!this.peakLines || this.peakLines.isDrawn) return;
+    this.peakLines.isDrawn = true;
+    const { recording } = this;
+    const isWhole = by === "site" && detail === "areas" && from <= -1 && to >= events;
+    try {
+      const whole = isWhole ? answer : await api.recording(recording, "timeline", { by: "site" });
+      if (this.recording === recording) this.peakLines.show(whole, eventText);
+    } catch {
+      this.peakLines.element.hidden = true;
+    }
   }
 
   /** Goes to an event. The window moves if the event is outside. */

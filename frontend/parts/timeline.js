@@ -293,12 +293,13 @@ export class Timeline {
     const left = answer.detail === "allocations" ? answer.left_out : null;
     fill(
       this.words,
-      h(
-        "span",
-        {},
-        h("strong", {}, bytes(answer.peak.allocated_bytes)),
-        ` at the peak ${part ? "in view" : "of the recording"}: ${eventText(answer.peak)}`,
-      ),
+      part && // the peak of the recording is above the chart
+        h(
+          "span",
+          {},
+          h("strong", {}, bytes(answer.peak.allocated_bytes)),
+          ` at the peak in view: ${eventText(answer.peak)}`,
+        ),
       part &&
         h(
           "button",

@@ -53,7 +53,7 @@ def whole(text: str) -> int:
 
 def ready(page: Any) -> Any:
     """The timeline, once nothing above it moves it any more."""
-    page.locator("[data-composition]").wait_for(timeout=COMPILED_MS)
+    page.locator("[data-verdict]").get_by_text("The peak is").wait_for(timeout=COMPILED_MS)
     return drawn(page, "timeline")
 
 
@@ -93,7 +93,9 @@ def test_the_stack_is_drawn_under_its_ruler_and_coloured_as_one_likes(page: Any,
     )
     result = chart.evaluate("(chart) => chart.getAttribute('aria-label')")
     assert re.match(r"Allocated memory from event -1 to \d+: at most [\d.]+ [GM]iB, at event", result)
-    assert words(page, ".timeline .map-words").startswith(result.split("at most ")[1].split(",")[0])
+    peak = result.split("at most ")[1].split(",")[0]
+    assert words(page, "[data-verdict]").startswith(f"The peak is {peak} ")
+    assert words(page, ".timeline .map-words") == "", "which is said once"
     assert top > 0
     assert words(page, ".timeline .legend").count("iB") >= 4, "each series with what it holds at the peak"
     page.get_by_role("group", name="Colour by").get_by_text("Your line").click()
@@ -266,7 +268,10 @@ def test_the_first_screen_says_what_the_peak_is_and_what_to_try(page: Any, recor
     verdict.get_by_text("The peak is").wait_for()
     text = verdict.inner_text()
     (largest, share) = re.search(r"([\d.]+) % is (\w+)", text).group(2, 1)  # type: ignore[union-attr]
-    assert f"{largest} " in page.locator("[data-composition]").inner_text() and float(share) > 25
+    legend = page.locator(".timeline .legend").inner_text()
+    assert re.search(rf"[\d.]+ [MG]iB {largest}", legend) and float(share) > 25, "bytes are in the legend"
+    card = page.locator(".advice-card").inner_text()
+    assert "%) · " not in card, "what the peak is made of is said once"
     assert verdict.bounding_box()["y"] < page.locator(".timeline").bounding_box()["y"]
     saves = page.locator(".advice-card .saves").first.inner_text()
     verdict.get_by_role("button", name=f"Most worth trying: an 8-bit optimizer ({saves})", exact=True).click()
@@ -552,10 +557,10 @@ def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Send
     page.goto(f"{page_of(recorded)}?from=20&to=60")
     drawn(page, "timeline")
     choice = page.get_by_label("Recording", exact=True)
-    before = words(page, ".timeline .map-words")
+    assert "at the peak in view" in words(page, ".timeline .map-words")
     choice.select_option(index=1)
     eventually(lambda: "recording" in query(page) and "from" not in query(page))
-    eventually(lambda: words(page, ".timeline .map-words") not in ("", before))
+    eventually(lambda: words(page, ".timeline .map-words") == "")
     run = Sender(server.url, "anatomy live")
     run.send(run.agent.samples(5))
     page.goto(page_of(run))
