@@ -2,12 +2,12 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
-import { bytes, categoryName, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { peakOf, peakText } from "vramscope/parts/peak_bound.js";
 import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/ui.js";
 import { isOnCpu } from "vramscope/parts/view_bar.js";
-import { headroomOf, largestCategory, peakRank } from "vramscope/parts/run_verdict.js";
+import { headroomOf, peakRank } from "vramscope/parts/run_verdict.js";
 
 const FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes", "process_rss_bytes"];
 /** Cells of a device. Those of the CPU are "resident", "step", "alerts" and "cost". */
@@ -229,7 +229,7 @@ function stepNote({ steps }, place) {
   return place?.emulated ? "emulated GPU: timing is not meaningful" : `median of ${stepCount(steps)}`;
 }
 
-/** Rank, step and phase of the peak, and its largest category. */
+/** Rank, step and phase of the peak. Its categories are in the verdict and in the bars below. */
 function peakNote(run) {
   const parts = [];
   if (isKnown(run.sampled_allocated_bytes)) parts.push("lower bound: sampled");
@@ -238,11 +238,5 @@ function peakNote(run) {
   if (rank !== null) parts.push(`rank ${rank}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
-  const largest = largestCategory(run);
-  if (largest) {
-    const { name, share } = largest;
-    const part = percent(share, 0).replace(" ", "\u00a0"); // no line begins with "%"
-    parts.push(`${part} ${name === "activations" ? "activations, temporaries" : categoryName(name)}`);
-  }
   return parts.join(" · ");
 }

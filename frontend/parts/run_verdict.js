@@ -166,7 +166,7 @@ function noLeakText(leaks, link) {
 }
 
 /** Largest category of a run's peak and its share. Null if an unknown part could be larger. */
-export function largestCategory({ peak_allocated_bytes: peak, peak_categories: categories }) {
+function largestCategory({ peak_allocated_bytes: peak, peak_categories: categories }) {
   const known = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
   if (!known.length || !(peak > 0)) return null;
   const [name, bytes] = known.reduce((a, b) => (b[1] > a[1] ? b : a));

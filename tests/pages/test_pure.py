@@ -744,18 +744,21 @@ def test_the_verdict_has_the_bounds_of_the_key_figures(loaded: Any) -> None:
     assert "with at most 60.0 GiB of headroom" in early
 
 
-def test_the_note_of_the_peak_names_optimizer_state(loaded: Any) -> None:
-    note = loaded.evaluate(
+def test_what_the_peak_is_made_of_is_in_the_verdict_and_not_again_in_the_key_figures(loaded: Any) -> None:
+    note, verdict = loaded.evaluate(
         """async () => {
           const { Kpis } = await import("vramscope/parts/kpis.js");
-          const run = { state: "finished", steps: 9, ranks: [], peak_allocated_bytes: 100, peak_reserved_bytes: 120,
+          const { runVerdict } = await import("vramscope/parts/run_verdict.js");
+          const run = { state: "finished", steps: 9, tags: [], leak_count: 0, ranks: [], peak_allocated_bytes: 100,
+            peak_reserved_bytes: 120, peak_step: 7, peak_phase: "backward",
             peak_categories: { optimizer: 60, parameters: 30 }, capacity_bytes: 200 };
           const cells = new Kpis(run);
           cells.setRun(run, null);
-          return cells.element.querySelector("[data-kpi=peak] .note").textContent;
+          return [cells.element.querySelector("[data-kpi=peak] .note").textContent, runVerdict(run).textContent];
         }"""
     )
-    assert note == "60\N{NO-BREAK SPACE}% optimizer state"
+    assert note == "step 7 · backward"
+    assert "60 % of it is optimizer state" in verdict
 
 
 def test_words_with_numbers_are_sorted_by_their_numbers(loaded: Any) -> None:
