@@ -88,6 +88,9 @@ export class AnatomyView {
     this.peakLines = by === "site" ? new PeakLines() : null; // without categories the advice would say "unknown"
     this.trainingPlans = new TrainingPlans(capacity);
     this.eventBar = h("div", { class: "view-bar moment-bar", hidden: true });
+    const changes = [this.advice.element, this.trainingPlans.element];
+    const flame = h("div", { class: "charts" }, this.flame.element);
+    const inOrder = this.peakLines ? [flame, changes] : [changes, flame]; // without categories there is little to advise
     this.element = h(
       "div",
       { class: "anatomy-view" },
@@ -95,9 +98,7 @@ export class AnatomyView {
       h("div", { class: "charts" }, this.timeline.element),
       this.eventBar,
       h("div", { class: "looked-at" }, this.allocation.element, this.allocationDiff.element),
-      this.advice.element,
-      this.trainingPlans.element,
-      h("div", { class: "charts" }, this.flame.element),
+      inOrder,
     );
   }
 

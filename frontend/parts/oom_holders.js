@@ -1,7 +1,8 @@
 /** Holders of memory at an error, by category, source line and module. Also the stack and the error message. */
 
+import { exportLink } from "vramscope/api.js";
 import { h } from "vramscope/dom.js";
-import { bytes, categoryName, count, percent } from "vramscope/format.js";
+import { bytes, categoryName, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { known } from "vramscope/parts/ui.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
@@ -260,12 +261,18 @@ function groupedFrames(stack) {
   return runs;
 }
 
-export function words({ message, settings, neighbours, techniques }) {
+export function words({ record, message, settings, neighbours, techniques, notes, seconds: written }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
   return h(
     "section",
     { class: "card" },
-    h("header", {}, h("h2", {}, "Error message")),
+    h(
+      "header",
+      {},
+      h("h2", {}, "Error message"),
+      h("span", { class: "spring" }),
+      h("a", { class: "button small", href: exportLink(record), download: true }, "Export as one HTML file"),
+    ),
     h(
       "div",
       { class: "pad" },
@@ -282,6 +289,8 @@ export function words({ message, settings, neighbours, techniques }) {
         fact("allocator settings", settings ? h("code", {}, settings) : "the defaults"),
         !neighbours?.length && fact("other processes", neighbours === null ? known("unknown") : "none"), // else in a table
         techniques.length > 0 && fact("trained with", techniques.join(", ")),
+        isKnown(written) && fact("record", `written by the agent in ${seconds(written)}`),
+        notes.length > 0 && fact("notes", notes.join(" · ")),
       ),
     ),
   );

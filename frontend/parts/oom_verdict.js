@@ -1,8 +1,7 @@
 /** Cause of an out-of-memory error in one sentence, with its key figures; and the choice between several errors. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, countOf, isKnown, seconds, UNKNOWN } from "vramscope/format.js";
-import { exportLink } from "vramscope/api.js";
+import { bytes, clock, count, countOf, isKnown, UNKNOWN } from "vramscope/format.js";
 import { withCode } from "vramscope/parts/ui.js";
 
 export const CAUSES = {
@@ -108,13 +107,6 @@ export function verdict(error) {
         isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN,
         [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "),
       ),
-    ),
-    h(
-      "p",
-      { class: "actions" },
-      h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
-      isKnown(error.seconds) && h("span", { class: "muted" }, ` The agent wrote this record in ${seconds(error.seconds)}.`),
-      error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`)),
     ),
   ];
 }

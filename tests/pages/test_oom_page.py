@@ -262,7 +262,11 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
         in segments.locator(".map-words").inner_text()
     )
     assert page.locator(".oom-ranks").count() == 0, "there is one alone"
-    link = page.get_by_text("Export as one HTML file")
+    figures, remedies = page.locator(".kpis").bounding_box(), page.locator(".oom-remedies").bounding_box()
+    assert remedies["y"] - figures["y"] - figures["height"] < 30, "nothing between the answer and what to do"
+    message = page.locator(".oom-where .card", has_text="Error message")
+    assert "written by the agent in 2.00 ms" in message.inner_text()
+    link = message.get_by_text("Export as one HTML file")
     with page.expect_download() as download:
         link.click()
     assert download.value.suggested_filename == "oom-cccc000000000001.html"

@@ -133,6 +133,11 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
         "Allocated by train.py:5 train (100 %).",
     ]
     assert verdict.bounding_box()["y"] < page.locator(".timeline").bounding_box()["y"], "the answer first"
+    flame, advice = (
+        page.locator(".anatomy-view .charts").last.bounding_box(),
+        page.locator(".advice-card").bounding_box(),
+    )
+    assert flame["y"] < advice["y"], "what is known before what is not"
     timeline = drawn(page, "timeline")
     timeline.get_by_role("button", name="Table").click()
     rows = timeline.locator(".chart-table tbody tr")
