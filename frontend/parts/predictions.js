@@ -8,7 +8,7 @@ import { known, sized } from "vramscope/parts/ui.js";
 import { jobProgress, WhatIfJob } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
-/** Card of the predictions. Hidden unless the compared runs differ in settings. */
+/** Card of the predictions. Hidden unless the compared runs differ in settings and the baseline has a recording. */
 export class Predictions extends ComparedCard {
   constructor() {
     super("predictions", api.predictions);
@@ -22,17 +22,15 @@ export class Predictions extends ComparedCard {
   setAnswer(comparison) {
     this.comparison = comparison;
     const settings = new Set(comparison.rows.map((row) => row.conf).filter((conf) => conf !== null));
-    if (settings.size < 2) return false;
-    this.job = comparison.recording
-      ? new WhatIfJob(comparison.recording.recording, { confs: [...settings] }, () => this.draw())
-      : null;
+    if (settings.size < 2 || !comparison.recording) return false;
+    this.job = new WhatIfJob(comparison.recording.recording, { confs: [...settings] }, () => this.draw());
     this.draw();
     return true;
   }
 
   draw() {
     const { comparison, job } = this;
-    const result = job?.answer?.result;
+    const result = job.answer?.result;
     const steps =
       comparison.steps &&
       (comparison.steps.first === comparison.steps.last
@@ -52,14 +50,8 @@ export class Predictions extends ComparedCard {
       h(
         "div",
         { class: "pad" },
-        !comparison.recording &&
-          h(
-            "p",
-            { class: "muted" },
-            "The runs differ in allocator settings. Predictions need a recording of the baseline.",
-          ),
-        job?.problem && h("p", { class: "more" }, job.problem.detail),
-        job && jobProgress(job),
+        job.problem && h("p", { class: "more" }, job.problem.detail),
+        jobProgress(job),
         result &&
           h(
             "p",
@@ -76,30 +68,29 @@ export class Predictions extends ComparedCard {
             result.residual.words,
           ),
       ),
-      comparison.recording &&
+      h(
+        "div",
+        { class: "scroll", tabindex: "0" },
         h(
-          "div",
-          { class: "scroll", tabindex: "0" },
+          "table",
+          { class: "plain" },
           h(
-            "table",
-            { class: "plain" },
+            "thead",
+            {},
             h(
-              "thead",
+              "tr",
               {},
-              h(
-                "tr",
-                {},
-                ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)),
-                ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)),
-              ),
-            ),
-            h(
-              "tbody",
-              {},
-              comparison.rows.map((row) => this.line(row, result)),
+              ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)),
+              ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)),
             ),
           ),
+          h(
+            "tbody",
+            {},
+            comparison.rows.map((row) => this.line(row, result)),
+          ),
         ),
+      ),
       reasons.length > 0 &&
         h(
           "ul",

@@ -45,6 +45,15 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     assert "model.layers" not in text, "the same in all"
 
 
+def test_allocator_settings_without_a_recording_have_no_card(page: Any, server: Any) -> None:
+    with page.expect_response("**/compare/predictions*") as answered:
+        page.goto(f"{server.url}/compare?runs={RUNS}")
+    rows = answered.value.json()["rows"]
+    assert len({row["conf"] for row in rows}) > 1, "the runs differ in settings"
+    drawn(page, "memory_against_time")
+    assert not page.locator(".card.predictions").is_visible(), "there is nothing to say"
+
+
 def test_what_was_predicted_of_techniques_stands_beside_what_was_measured(page: Any, server: Any) -> None:
     batch = messages.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
     detail: dict[str, messages.Scalar] = {"covered_fraction": 1.0, "bits": 8}
