@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { errorText } from "vramscope/parts/error_text.js";
-import { endedByOom, errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
+import { endedByOom, errorBar, keyFigures, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
 import { counters, lastGoodStep } from "vramscope/parts/oom_changes.js";
 import { holders, stackPanel, words } from "vramscope/parts/oom_holders.js";
 import { othersAtError } from "vramscope/parts/other_processes.js";
@@ -25,6 +25,7 @@ const PARTS = [
   "verdict",
   "text",
   "remedies",
+  "figures",
   "where",
   "step",
   "ranks",
@@ -145,6 +146,7 @@ class OomPage extends RunPage {
     });
     this.minute.dataset.figure = "last-minute";
     fill(parts.verdict, verdict(error));
+    fill(parts.figures, keyFigures(error));
     const loss =
       error.loss &&
       chart({

@@ -54,61 +54,64 @@ const headingText = ({ cause, phase }) =>
 /** Whether the banner says what the other processes did. The table of them does where it does not. */
 export const namesOthers = ({ cause, neighbours_words: words }) => cause === "other_process" && Boolean(words);
 
+/** Banner with the cause. */
 export function verdict(error) {
+  return h(
+    "div",
+    {
+      class: `banner verdict ${error.survived ? "warn" : "bad"}`,
+      "data-cause": error.cause ?? "unknown",
+      "aria-live": "polite",
+    },
+    h("strong", {}, `${headingText(error)}.`),
+    " ",
+    h("span", {}, error.sentence),
+    namesOthers(error) && h("span", {}, ` ${error.neighbours_words}`),
+    error.survived && h("span", { class: "chip good" }, "the run survived it"),
+  );
+}
+
+/** Numbers behind the cause. */
+export function keyFigures(error) {
   const where = error.culprit.file ? `${error.culprit.file.split("/").at(-1)}:${error.culprit.line}` : null;
   const pieces = error.pieces;
-  return [
-    h(
-      "div",
-      {
-        class: `banner verdict ${error.survived ? "warn" : "bad"}`,
-        "data-cause": error.cause ?? "unknown",
-        "aria-live": "polite",
-      },
-      h("strong", {}, `${headingText(error)}.`),
-      " ",
-      h("span", {}, error.sentence),
-      namesOthers(error) && h("span", {}, ` ${error.neighbours_words}`),
-      error.survived && h("span", { class: "chip good" }, "the run survived it"),
+  return h(
+    "section",
+    { class: "card kpis", "aria-label": "Key figures of the error" },
+    cell(
+      "asked",
+      "Requested",
+      bytes(error.message.asked_bytes),
+      where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown",
     ),
-    h(
-      "section",
-      { class: "card kpis", "aria-label": "Key figures of the error" },
-      cell(
-        "asked",
-        "Requested",
-        bytes(error.message.asked_bytes),
-        where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "source line unknown",
-      ),
-      cell(
-        "free",
-        "Free on the device",
-        bytes(error.message.free_bytes),
-        isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : "",
-      ),
-      cell(
-        "room",
-        "Available to PyTorch",
-        bytes(error.room_bytes),
-        isKnown(error.message.limit_bytes)
-          ? `limit ${bytes(error.message.limit_bytes)}`
-          : "reserved plus free on the device",
-      ),
-      cell(
-        "largest",
-        "Largest free block",
-        pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
-        pieces ? `${countOf(pieces.free_pieces, "free block")}: ${bytes(pieces.free_bytes)}` : "memory layout unknown",
-      ),
-      cell("needed", "Needed in total", neededText(error), error.need_words ?? ""),
-      cell(
-        "step",
-        "When",
-        isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN,
-        [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "),
-      ),
+    cell(
+      "free",
+      "Free on the device",
+      bytes(error.message.free_bytes),
+      isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : "",
     ),
-  ];
+    cell(
+      "room",
+      "Available to PyTorch",
+      bytes(error.room_bytes),
+      isKnown(error.message.limit_bytes)
+        ? `limit ${bytes(error.message.limit_bytes)}`
+        : "reserved plus free on the device",
+    ),
+    cell(
+      "largest",
+      "Largest free block",
+      pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN,
+      pieces ? `${countOf(pieces.free_pieces, "free block")}: ${bytes(pieces.free_bytes)}` : "memory layout unknown",
+    ),
+    cell("needed", "Needed in total", neededText(error), error.need_words ?? ""),
+    cell(
+      "step",
+      "When",
+      isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN,
+      [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "),
+    ),
+  );
 }
 
 /** Range of memory that the step needs. Unknown if too little of the step had run. */

@@ -262,8 +262,9 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
         in segments.locator(".map-words").inner_text()
     )
     assert page.locator(".oom-ranks").count() == 0, "there is one alone"
-    figures, remedies = page.locator(".kpis").bounding_box(), page.locator(".oom-remedies").bounding_box()
-    assert remedies["y"] - figures["y"] - figures["height"] < 30, "nothing between the answer and what to do"
+    verdict, remedies = page.locator(".verdict").bounding_box(), page.locator(".oom-remedies").bounding_box()
+    assert 0 <= remedies["y"] - verdict["y"] - verdict["height"] < 30, "nothing between the answer and what to do"
+    assert page.locator(".kpis").bounding_box()["y"] > remedies["y"], "then the numbers behind it"
     message = page.locator(".oom-where .card", has_text="Error message")
     assert "written by the agent in 2.00 ms" in message.inner_text()
     link = message.get_by_text("Export as one HTML file")
