@@ -211,8 +211,8 @@ def test_leave_one_out_is_between_means() -> None:
         (["base-1-lr3", "base-2-lr3", "base-3-lr3"], "base-lr3 (3 runs)"),
         (["gpt2", "gpt2"], "gpt2 (2 runs)"),
         (["run", "run-2"], "run (2 runs)"),
-        (["happy-dog", "blue-sky"], "happy-dog and 1 more"),
-        (["seed 1", "seed 2"], "seed 1 and 1 more"),
+        (["happy-dog", "blue-sky"], "happy-dog, … (2 runs)"),
+        (["seed 1", "seed 2"], "seed 1, … (2 runs)"),
         (["only-1"], "only-1"),
     ],
 )
@@ -221,8 +221,8 @@ def test_title_of_repeats_has_the_words_that_their_names_share(names: list[str],
 
 
 def test_groups_whose_names_share_the_same_words_have_other_titles() -> None:
-    assert titles([["run 1", "run 2"], ["run 3", "run 4"]]) == ["run 1 and 1 more", "run 3 and 1 more"]
-    assert titles([["run 1", "run 2"], ["run"]]) == ["run 1 and 1 more", "run"]
+    assert titles([["run 1", "run 2"], ["run 3", "run 4"]]) == ["run 1, … (2 runs)", "run 3, … (2 runs)"]
+    assert titles([["run 1", "run 2"], ["run"]]) == ["run (2 runs)", "run"], "the number tells them apart"
 
 
 # ---- as text ----

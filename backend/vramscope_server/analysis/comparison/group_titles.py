@@ -16,11 +16,11 @@ _WORD: Final = re.compile(rf"[{re.escape(_SEPARATORS)}]*[^{re.escape(_SEPARATORS
 
 
 def titles(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Title of each group of run names: ``baseline (4 runs)``, or ``first and 3 more`` where no shared words name it alone.
+    """Title of each group of run names: ``baseline (4 runs)``, or ``first, … (4 runs)`` where no shared words name it alone.
 
     A group of one run has the name of the run.
     """
-    shared = [names[0] if len(names) == 1 else shared_words(names) for names in groups]
+    shared = ["" if len(names) == 1 else shared_words(names) for names in groups]
     uses = Counter(shared)
     return [_title(names, words if uses[words] == 1 else "") for names, words in zip(groups, shared, strict=True)]
 
@@ -44,4 +44,4 @@ def _equal(split: Sequence[Sequence[str]]) -> int:
 def _title(names: Sequence[str], words: str) -> str:
     if len(names) == 1:
         return names[0]
-    return f"{words} ({count(len(names))} runs)" if words else f"{names[0]} and {count(len(names) - 1)} more"
+    return f"{words or f'{names[0]}, …'} ({count(len(names))} runs)"
