@@ -96,7 +96,7 @@ class LeaksPage extends RunPage {
     this.floor.classList.add("wide");
     bar.className = "view-bar";
     this.grid = h("div", { class: "charts" }, this.floor);
-    const around = h("div", { class: "around-charts" }, strip, table, detail);
+    const around = h("div", { class: "around-charts" }, table, detail, strip);
     fill(this.root, stale, head, ended, verdict, left, around, bar, this.grid);
     this.order = new ChartsFirst(this.grid, [around, bar]);
     this.stops.push(() => this.order.close());

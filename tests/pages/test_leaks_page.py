@@ -44,6 +44,9 @@ def test_the_verdict_says_who_where_and_how_much(page: Any, server: Any) -> None
     assert figure(page, "graphs").startswith("Graphs alive 900")
     assert re.search(r"22\.0 MiB/step ± \d+(\.\d+)? KiB over 900 steps", figure(page, "slope"))
     assert figure(page, "end").endswith("the run has ended")
+    fix = page.locator(".leak-detail").get_by_text("history.append(loss.item())").bounding_box()
+    assert fix["y"] + fix["height"] < 800, "what to change is on the first screen"
+    assert page.locator(".kpis").bounding_box()["y"] > fix["y"], "then the numbers behind it"
 
 
 def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any, server: Any) -> None:
