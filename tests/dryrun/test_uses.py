@@ -33,6 +33,7 @@ def of(tmp_path, code):
         "clipped += [((ratio - 1).abs() > 0.2).float().mean().item()]",
         "value = loss.item() if isinstance(loss, torch.Tensor) else loss",
         "print(loss.item() if step % len(loader) == 0 and hasattr(loss, 'item') else 0)",
+        "self.value = loss.item()\nif self.training: stop()",
     ],
 )
 def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
@@ -60,6 +61,9 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "y = h[int(n.item())].cpu()",
         "rows = h[: int(r.item() * len(h))].cpu()",
         "y = torch.zeros(int(x.item())).numpy()",
+        "mean = 0.9 * mean + loss.item()\nsmooth = mean / 2\nif smooth > best: stop()",
+        "seen.append(loss.item())\nif max(seen) > best: stop()",
+        "class A:\n    def f(self):\n        self.v = x.item()\n    def g(self):\n        if self.v: stop()",
     ],
 )
 def test_a_number_that_is_used_decides(tmp_path, code):
@@ -100,6 +104,7 @@ def test_a_number_that_is_an_end_or_a_size_is_a_length(tmp_path, code):
         "n = max(1, positive.sum().item())\nloss = x[:k].sum() / n",
         "value = loss.item()\nbest = torch.full((3,), value)",
         "self.value = loss.item()\nx = ids[: self.end]",
+        "losses.append(loss.item())\nx = torch.zeros(len(losses))",
         "print(loss.item())",
     ],
 )

@@ -10,8 +10,8 @@ from typing import Final
 
 from vramscope.dry_run import number_types
 from vramscope.dry_run.branches import Question, question_of, span_now
+from vramscope.dry_run.read_use import is_read_length, is_used
 from vramscope.dry_run.slice_ends import is_growing_length, is_slice_end
-from vramscope.dry_run.uses import decides, is_length
 from vramscope.process.frames import is_library, is_own, is_torch
 from vramscope.protocol.dry_run import ReadKind
 
@@ -135,16 +135,16 @@ def _purpose(
     if operations and RECURRENT_OPERATIONS.fullmatch(operations[0]) and size_bytes == NUMBER_BYTES:
         return "number", "0"
     reading = None if frame is None else span_now(frame)
-    is_used = frame is not None and decides(frame.f_code.co_filename, frame.f_lineno, reading)
+    decides = frame is not None and is_used(frame)
     if not scalar and (operations or size_bytes > 8):
-        return "used_copy" if is_used or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
+        return "used_copy" if decides or (size_bytes <= SMALL_BYTES and not is_float) else "copy", "zeros"
     is_integer = frame is not None and innermost is frame and size_bytes in WIDTHS
     if is_integer and frame is not None and is_slice_end(frame.f_code.co_filename, reading):
         return "largest", "every element"
-    is_known = is_used or reading is not None  # a line alone may have a length that another expression reads
-    if is_known and frame is not None and is_length(frame.f_code.co_filename, frame.f_lineno, reading):
+    is_known = decides or reading is not None  # a line alone may have a length that another expression reads
+    if is_known and frame is not None and is_read_length(frame):
         counts_mask = is_integer and number_types.most() is not None
         if counts_mask and is_growing_length(frame.f_code.co_filename, reading):
             return "largest", "every element"
         return "length", "0"
-    return "number" if is_float and not is_used else "used_number", "0"
+    return "number" if is_float and not decides else "used_number", "0"

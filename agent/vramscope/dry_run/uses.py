@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vramscope.dry_run.branches import Span, contains, span_of
+from vramscope.dry_run.value_flow import Argument, Flow, flow_of, overlap, paths_in, targets_of, within
 
 TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
 """Names of functions that convert a number to integers."""
@@ -39,29 +40,111 @@ class _Length(NamedTuple):
     """Whether it reads a value, as far as the line alone says it."""
 
 
+class _Scope(NamedTuple):
+    """A function or module."""
+
+    node: ast.AST
+    flow: Flow
+    deciding: frozenset[str]
+    """Paths on whose values its course depends, or that of another method of its class."""
+    lengths: frozenset[str]
+
+
 class _Statement(NamedTuple):
     span: Span
-    decides: bool
+    scope: _Scope
+    decides: bool = False
     """Whether each value that it reads is used in a deciding expression."""
+    targets: frozenset[str] = frozenset()
+    """Paths that it changes."""
     is_length: bool = False
     """Whether each value that it reads is a length."""
     deciding: Sequence[Span] = ()
     """Its own deciding expressions. Of several values in one line, those in or around them count."""
     lengths: Sequence[_Length] = ()
     """Its own expressions that are lengths."""
+    arguments: Sequence[Argument] = ()
+    """Its own arguments of calls."""
+    is_return: bool = False
+    numbers: Sequence[Span] = ()
+    """Expressions that are the number which the function returns, or its parts: ``int(x) + 1``."""
 
 
+class Destination(NamedTuple):
+    """Where the value of an expression goes from its function."""
+
+    arguments: Sequence[Argument]
+    """Arguments of other calls that contain the value."""
+    is_returned: bool
+    is_returned_number: bool
+    """Whether the returned value is this number, or computed from it by adding and rounding."""
+
+
+@functools.lru_cache(maxsize=1024)
 def decides(file: str, line: int, reading: Span | None = None) -> bool:
     """Return whether a line uses its value in a condition, a comparison, an index or a conversion to an integer.
 
-    If the value is assigned to a variable, all uses of that variable in the function count. True if the source cannot be read.
+    If the value is assigned to a variable, all uses of that variable in the function count, and of what is computed from it. An
+    attribute of ``self`` counts in all methods of the class. True if the source cannot be read.
 
     reading   the expression that reads the value, if it is known: a line may read several
     """
     found = _statements(file)
     if found is None:
         return True
-    return any(one.decides or _is_beside(one.deciding, reading) for one in _at(found, line, reading))
+    return any(
+        one.decides or _is_beside(one.deciding, reading) or _is_deciding(one.scope, one.targets)
+        for one in _at(found, line, reading)
+    )
+
+
+def _is_deciding(scope: _Scope, paths: frozenset[str]) -> bool:
+    reached = scope.flow.reached(paths) if paths else ()
+    return any(overlap(path, other) for path in reached for other in scope.deciding)
+
+
+@functools.lru_cache(maxsize=1024)
+def destination(file: str, line: int, reading: Span) -> Destination:
+    """Return where the value of an expression goes. Nowhere, if the source cannot be read."""
+    arguments: list[Argument] = []
+    is_returned = is_number = False
+    for one in _at(_statements(file) or (), line, reading):
+        reached = one.scope.flow.reached(one.targets) if one.targets else set()
+        arguments += [part for part in one.arguments if contains(span_of(part.value), reading)]
+        arguments += _arguments_with(one.scope.flow, reached)
+        is_returned |= one.is_return or one.scope.flow.is_returned(reached)
+        is_number |= any(contains(reading, part) or part == reading for part in one.numbers)
+    return Destination(arguments, is_returned, is_number)
+
+
+def _arguments_with(flow: Flow, paths: set[str]) -> list[Argument]:
+    return [
+        one for one in flow.arguments if any(overlap(path, other) for path in paths for other in paths_in(one.value))
+    ]
+
+
+@functools.lru_cache(maxsize=1024)
+def destination_of_argument(file: str, line: int, place: int | str) -> tuple[bool, Sequence[Argument]]:
+    """Return whether the function at this line decides by one of its arguments, and to which calls it passes it on.
+
+    line   first line of the function, with its decorators
+    """
+    for one in _statements(file) or ():
+        node = one.scope.node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or line != _first_line(node):
+            continue
+        names = [part.arg for part in (*node.args.posonlyargs, *node.args.args)]
+        name = place if isinstance(place, str) else names[place] if place < len(names) else None
+        if name is None:
+            return False, ()
+        return _is_deciding(one.scope, frozenset({name})), _arguments_with(
+            one.scope.flow, one.scope.flow.reached({name})
+        )
+    return False, ()
+
+
+def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
 def is_length(file: str, line: int, reading: Span | None = None) -> bool:
@@ -82,8 +165,8 @@ def _reads_length(lengths: Sequence[_Length], reading: Span | None) -> bool:
 
 def _at(found: Sequence[_Statement], line: int, reading: Span | None) -> list[_Statement]:
     """Return the statement with the expression that reads, or all in the line."""
-    within = [one for one in found if one.span[0] <= line <= one.span[2]]
-    return [one for one in within if reading is not None and contains(one.span, reading)] or within
+    near = [one for one in found if one.span[0] <= line <= one.span[2]]
+    return [one for one in near if reading is not None and contains(one.span, reading)] or near
 
 
 def _is_beside(parts: Sequence[Span], reading: Span | None) -> bool:
@@ -102,33 +185,72 @@ def _statements(file: str) -> Sequence[_Statement] | None:
     return list(_of(tree))
 
 
-def _of(scope: ast.AST) -> Iterator[_Statement]:
-    """Yield the simple statements of a function or a module, and the heads of its compound ones."""
-    names = {name for part in _deciding(scope) for name in _names(part)}
-    lengths = {name for part, _ in _lengths(scope) if not _has_attribute(part) for name in _names(part)}
-    for node in _within(scope):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _of(node)
-        elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
-            yield _Statement(
-                span_of(node.test),
-                any(any(_reads(part)) for part in _undecided(node.test)),
-                lengths=_reading_lengths(ast.Expr(node.test)),
+def _of(node: ast.AST, shared: frozenset[str] = frozenset()) -> Iterator[_Statement]:
+    """Yield the simple statements of a function or a module, and the heads of its compound ones.
+
+    shared   paths by which a method of the same class decides
+    """
+    lengths = frozenset(path for part, _ in _lengths(node) for path in paths_in(part))
+    scope = _Scope(node, flow_of(node), _deciding_paths(node) | shared, lengths)
+    for part in within(node):
+        if isinstance(part, ast.ClassDef):
+            methods = (one for one in part.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+            of_class = {path for one in methods for path in _deciding_paths(one) if path.startswith("self.")}
+            yield from _of(part, frozenset(of_class))
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _of(part, shared)
+        elif isinstance(part, ast.If | ast.While | ast.IfExp | ast.Assert):
+            has_reads = any(any(_reads(one)) for one in _undecided(part.test))
+            yield _head(scope, part.test)._replace(decides=has_reads)
+        elif isinstance(part, ast.For | ast.AsyncFor):
+            yield _head(scope, part.iter)
+        elif isinstance(part, ast.stmt) and not hasattr(part, "body"):
+            targets = frozenset(targets_of(part))
+            assigned = targets if not isinstance(part, ast.Expr) else frozenset()
+            yield _head(scope, part)._replace(
+                targets=targets,
+                is_length=any(overlap(path, other) for path in assigned for other in lengths),
+                is_return=isinstance(part, ast.Return),
+                numbers=_numbers(part, scope),
             )
-        elif isinstance(node, ast.For | ast.AsyncFor):
-            head = ast.Expr(node.iter)
-            yield _Statement(
-                span_of(node.iter), False, deciding=_reading_deciding(head), lengths=_reading_lengths(head)
-            )
-        elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            assigned = {name for target in _targets(node) for name in _names(_container(target))}
-            yield _Statement(
-                span_of(node),
-                bool(assigned & names),
-                bool(assigned & lengths),
-                _reading_deciding(node),
-                _reading_lengths(node),
-            )
+
+
+def _head(scope: _Scope, part: ast.expr | ast.stmt) -> _Statement:
+    """Return a statement with what its own expressions do."""
+    own = ast.Expr(part) if isinstance(part, ast.expr) else part
+    return _Statement(
+        span_of(part),
+        scope,
+        deciding=_reading_deciding(own),
+        lengths=_reading_lengths(own),
+        arguments=flow_of(own).arguments,
+    )
+
+
+def _deciding_paths(scope: ast.AST) -> frozenset[str]:
+    return frozenset(path for part in _deciding(scope) for path in paths_in(part))
+
+
+def _numbers(statement: ast.stmt, scope: _Scope) -> list[Span]:
+    """Return the parts of the number that a statement returns, or assigns to a variable that is returned as it is."""
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        returned = [one.value for one in within(scope.node) if isinstance(one, ast.Return)]
+        if not any(isinstance(one, ast.Name) and one.id == statement.targets[0].id for one in returned):
+            return []
+    elif not isinstance(statement, ast.Return):
+        return []
+    return [span_of(part) for part in _number_parts(statement.value)]
+
+
+def _number_parts(node: ast.expr | None) -> Iterator[ast.expr]:
+    if node is not None:
+        yield node
+    if isinstance(node, ast.Call) and _called(node) in TO_INTEGERS:
+        for part in node.args:
+            yield from _number_parts(part)
+    elif isinstance(node, ast.BinOp):
+        yield from _number_parts(node.left)
+        yield from _number_parts(node.right)
 
 
 def _reading_deciding(statement: ast.stmt) -> list[Span]:
@@ -160,7 +282,7 @@ def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
     They are ends of slices without a start, and sizes of ranges and new tensors.
     """
-    for node in _within(scope):
+    for node in within(scope):
         reads_others = isinstance(node, ast.Subscript) or (
             isinstance(node, ast.Call) and _called(node).endswith("full")
         )
@@ -189,10 +311,6 @@ def sizes_of(call: ast.Call) -> Sequence[ast.expr]:
     return call.args[:1] if _called(call).endswith("full") else call.args
 
 
-def _has_attribute(part: ast.expr) -> bool:
-    return any(isinstance(node, ast.Attribute) for node in ast.walk(part))
-
-
 def _before_reads(statement: ast.stmt) -> set[ast.AST]:
     """Return what is computed before a value is read: in ``(x > 3).sum().item()`` the comparison. What reads a value itself, such
     as the index in ``h[int(n)].item()``, is not among them."""
@@ -209,17 +327,9 @@ def _reads(part: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
-def _within(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes of a scope, without what is inside functions and classes in it."""
-    for child in ast.iter_child_nodes(scope):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _within(child)
-
-
 def _deciding(scope: ast.AST) -> Iterator[ast.expr]:
     """Yield the expressions on which the control flow, a size or a position depends."""
-    for node in _within(scope):
+    for node in within(scope):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield from _undecided(node.test)
         elif isinstance(node, ast.Compare):
@@ -244,18 +354,3 @@ def _undecided(test: ast.expr) -> Iterator[ast.expr]:
 def _called(call: ast.Call) -> str:
     """Return the name of the function or method that is called."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else str(getattr(call.func, "id", ""))
-
-
-def _targets(node: ast.stmt) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    return [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
-
-
-def _container(target: ast.expr) -> ast.expr:
-    """Return what an assignment changes: in ``losses[k] = x`` that is ``losses``, not ``k``."""
-    return _container(target.value) if isinstance(target, ast.Subscript | ast.Attribute) else target
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

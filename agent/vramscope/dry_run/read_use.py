@@ -1,0 +1,156 @@
+"""Determines whether a program's course depends on a number that it reads, also after it was passed on or returned."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
+
+from vramscope.dry_run.branches import span_now
+from vramscope.dry_run.uses import decides, destination, destination_of_argument, is_length
+from vramscope.dry_run.value_flow import Argument, path_of
+from vramscope.process.frames import is_library, is_own, is_torch
+
+MOST_CALLS: Final = 6
+"""Number of calls through which a value is followed."""
+COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+"""Names of frames that belong to the function above."""
+
+
+class _Code(NamedTuple):
+    """A function that passes a value on, and what its names mean."""
+
+    file: str
+    qualified_name: str
+    names: Mapping[str, Any]
+
+
+def is_used(frame: FrameType) -> bool:
+    """Return whether a condition, a comparison, an index or a conversion to an integer uses the value that a frame reads.
+
+    The value is followed into functions of the program that get it, and to callers of those that return it. Before Python 3.11,
+    which does not report the expression, the frame's own function counts alone. So it does in installed packages.
+    """
+    reading = span_now(frame)
+    if decides(frame.f_code.co_filename, frame.f_lineno, reading):
+        return True
+    if reading is None or is_library(frame.f_code.co_filename):
+        return False
+    if _passes_to_deciding(frame):
+        return True
+    return any(
+        decides(one.f_code.co_filename, one.f_lineno, span_now(one)) or _passes_to_deciding(one)
+        for one in _receivers(frame, is_number=False)
+    )
+
+
+def is_read_length(frame: FrameType) -> bool:
+    """Return whether a frame, or the caller to which it returns the number, uses what it reads as a length."""
+    reading = span_now(frame)
+    if is_length(frame.f_code.co_filename, frame.f_lineno, reading):
+        return True
+    if reading is None or is_library(frame.f_code.co_filename):
+        return False
+    return any(
+        is_length(one.f_code.co_filename, one.f_lineno, span_now(one)) for one in _receivers(frame, is_number=True)
+    )
+
+
+def _receivers(frame: FrameType, *, is_number: bool) -> Iterator[FrameType]:
+    """Yield the callers of the program to which a value is returned. PyTorch's decorators may be in between."""
+    above: FrameType | None = frame
+    for _ in range(MOST_CALLS):
+        if above is None or (reading := span_now(above)) is None:
+            return
+        if not is_own(above.f_code.co_filename):
+            goes = destination(above.f_code.co_filename, above.f_lineno, reading)
+            if not (goes.is_returned_number if is_number else goes.is_returned):
+                return
+        above = _caller(above)
+        if above is not None and not is_library(above.f_code.co_filename):
+            yield above
+        elif above is not None and not (is_torch(above.f_code.co_filename) or is_own(above.f_code.co_filename)):
+            return
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    above: FrameType | None = frame
+    while above is not None and above.f_code.co_name in COMPREHENSIONS:
+        above = above.f_back
+    return None if above is None else above.f_back
+
+
+def _passes_to_deciding(frame: FrameType) -> bool:
+    reading = span_now(frame)
+    if reading is None:
+        return False
+    file = frame.f_code.co_filename
+    code = _Code(file, getattr(frame.f_code, "co_qualname", ""), frame.f_globals)
+    return any(_decides(code, one, 1) for one in destination(file, frame.f_lineno, reading).arguments)
+
+
+def _decides(code: _Code, argument: Argument, depth: int) -> bool:
+    """Return whether the function that gets an argument decides by it."""
+    function, is_bound = _function(code, argument.callee)
+    if function is None or depth > MOST_CALLS or is_library(function.__code__.co_filename):
+        return False
+    place = argument.place + is_bound if isinstance(argument.place, int) else argument.place
+    file = function.__code__.co_filename
+    is_deciding, passed = destination_of_argument(file, function.__code__.co_firstlineno, place)
+    inner = _Code(file, function.__qualname__, function.__globals__)
+    return is_deciding or any(_decides(inner, one, depth + 1) for one in passed)
+
+
+def _function(code: _Code, callee: ast.expr) -> tuple[FunctionType | None, bool]:
+    """Return the function that an expression calls, and whether the object is its first argument. Local variables are not read:
+    reading them would keep their tensors."""
+    owner, _, name = (path_of(callee) or "").rpartition(".")
+    if not owner:
+        called = code.names.get(name)
+        if isinstance(called, FunctionType):
+            return inspect.unwrap(called), False
+        if isinstance(called, type):
+            return _method(called, "__init__"), True
+        kind = _class_of(code, name) if called is None else type(called)
+        return _method(kind, "__call__"), True
+    value = code.names.get(owner)
+    if isinstance(value, ModuleType):
+        member = vars(value).get(name)
+        return (member if isinstance(member, FunctionType) else None), False
+    method = _method(_class_of(code, owner) if value is None else type(value), name)
+    return method or _method(_class_of(code, f"{owner}.{name}"), "__call__"), True
+
+
+def _method(kind: type | None, name: str) -> FunctionType | None:
+    found = None if kind is None else inspect.getattr_static(kind, name, None)
+    return inspect.unwrap(found) if isinstance(found, FunctionType) else None
+
+
+def _class_of(code: _Code, path: str) -> type | None:
+    """Return the class of ``self``, or of a variable to which the file assigns a new object."""
+    if path == "self":
+        found = code.names.get(code.qualified_name.split(".")[0])
+    else:
+        found = code.names.get(_made_in(code.file).get(path, ""))
+    return found if isinstance(found, type) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _made_in(file: str) -> Mapping[str, str]:
+    """Return the variables of a file to which it assigns a new object, with the name of its class."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    return {
+        path: kind
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if (kind := path_of(node.value.func)) is not None
+        for target in node.targets
+        if (path := path_of(target)) is not None
+    }
