@@ -83,6 +83,8 @@ def test_a_loop_does_not_wait_for_a_truth_value_that_was_given():
         ("y = x.sum().item()", "0.5", 0.5, "used_number"),
         ("y = x.long().sum().item()", "-7", -7, "used_number"),
         ("y = x.int().max().item()", "42", 42, "used_number"),
+        ("y = len(x.long().flatten().bincount())", "9", 9, "used_number"),
+        ("y = torch.nn.functional.one_hot(x.long()).shape[-1]", "9", 9, "used_number"),
     ],
 )
 def test_a_line_reads_what_was_assumed(tmp_path, emulated_gpu, monkeypatch, line, value, result, kind):

@@ -81,6 +81,7 @@ def sizes(emulated_gpu, monkeypatch):
         ("x[x > 0]", "shape", "index_Tensor", "nothing"),
         ("x.masked_select(x > 0)", "shape", "masked_select", "nothing"),
         ("x.long().flatten().bincount()", "shape", "bincount", "nothing"),
+        ("torch.nn.functional.one_hot(x.long())", "shape", "one_hot", "nothing"),
         (
             "torch.repeat_interleave(torch.ones(3, dtype=torch.long, device='cuda'))",
             "shape",

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from vramscope.dry_run import host_masks, number_types, result_sizes, routing, sequence_lengths, sparse_entries
-from vramscope.dry_run.read_place import NUMBER_BYTES, WIDTHS, ReadPlace, named_operations, place_of
+from vramscope.dry_run.read_place import COUNTED_FROM_0, NUMBER_BYTES, WIDTHS, ReadPlace, named_operations, place_of
 from vramscope.guard import guarded
 from vramscope.process import patching
 from vramscope.process.frames import is_own
@@ -173,8 +173,8 @@ class ReadLog:
                 if is_size and size_bytes == 1:
                     return 1  # PyTorch checks its own arguments
                 bits = one.bits(size_bytes, number_types.reads_float() is True and not is_size)
-                if is_size and place.operation == "bincount" and bits:
-                    bits -= 1  # it reads the largest number, and counts from 0
+                if is_size and place.operation in COUNTED_FROM_0 and bits:
+                    bits -= 1
                 if bits is not None:
                     self._read_assumed.add(one)
                     kind: ReadKind = "branch" if size_bytes == 1 else "used_number"

@@ -19,7 +19,7 @@ SHAPE_OPERATIONS: Final = frozenset(
     {
         "nonzero", "nonzero_numpy", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
         "unique_dim_consecutive",
-        "bincount", "repeat_interleave_Tensor", "_index_put_impl_", "coalesce", "_coalesce",
+        "bincount", "one_hot", "repeat_interleave_Tensor", "_index_put_impl_", "coalesce", "_coalesce",
     }
 )  # fmt: skip
 """Operations whose result has a size that depends on data."""
@@ -33,6 +33,8 @@ COMPUTED_AS: Final = {
     "repeat_interleave_cuda": "repeat_interleave_Tensor",
 }
 """Function that computes an operation of SHAPE_OPERATIONS on the device -> the operation. TorchScript calls no other."""
+COUNTED_FROM_0: Final = frozenset({"bincount", "one_hot"})
+"""Operations of SHAPE_OPERATIONS that read the largest number, and whose result has one size more."""
 RECURRENT_OPERATIONS: Final = re.compile(r"(lstm|gru|rnn_tanh|rnn_relu)_(input|data)")
 """Matches operations of recurrent networks. They read one number, the seed of their dropout."""
 FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
