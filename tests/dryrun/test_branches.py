@@ -96,6 +96,26 @@ def test_of_several_operands_the_one_that_is_asked_counts(tmp_path, code, expect
     assert asked(tmp_path, code).expected is expected
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows the line only")
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(): return bool(x)\nif f(): raise ValueError", False),
+        ("def f(): return not bool(x)\nif f(): raise ValueError", True),
+        ("def f(): return not x\nif not f(): raise ValueError", False),
+        ("def f():\n    y = bool(x)\n    return y\nfor _ in [1]:\n    if f(): continue", False),
+        ("y = bool(x)\nfor _ in [1]:\n    if y: continue", False),
+        ("def f():\n    y = not x\n    if y: raise ValueError\nf()", True),
+        ("a = 1\ny = a and bool(x)\nif y: raise ValueError", False),
+        ("y = bool(x)\nif y: print(1)\nfor _ in [1]:\n    if y: continue", None),
+        ("y = bool(x)\nprint(y)", None),
+        ("def f(): return [bool(x)]\nif f(): print(1)", None),
+    ],
+)
+def test_a_returned_or_assigned_truth_value_is_that_of_its_condition(tmp_path, code, expected):
+    assert asked(tmp_path, code).expected is expected
+
+
 def test_the_text_is_that_of_the_operand(tmp_path):
     code = "import types\na = 1\nt = types.SimpleNamespace(isnan=lambda _: x)\nif (\n    a\n    and t.isnan(a)\n):\n    pass"
     assert asked(tmp_path, code).text == "t.isnan(a)"

@@ -8,13 +8,15 @@ import functools
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.process.frames import is_torch
 
+CONVERTING: Final = frozenset({"bool", "int"})
+"""Functions whose result has the truth value of their argument."""
 Span = tuple[int, int, int, int]
 """First line, first column, last line and last column of a part of a file."""
 
@@ -43,34 +45,88 @@ class _Operand(NamedTuple):
 def question_of(frame: FrameType) -> Question:
     """Return the expression that a frame evaluates now.
 
-    If the frame returns the value, it is that of its caller, provided that the caller's condition is this call: an argument of
-    another call is used there for something else.
+    If it is assigned to a variable, the question is the condition on that variable. If the frame returns the value, it is that of
+    its caller, provided that the caller's condition is this call: an argument of another call is used there for something else.
     """
-    found, above = _own_question(frame), frame
-    while found.expected is None and above.f_back is not None:
-        if span_now(above) not in _returned(above.f_code.co_filename):
+    found, above = own_question(frame), frame
+    reverses = False
+    while found.expected is None and (span := span_now(above)) is not None:
+        goes = _destinations(above.f_code.co_filename).get(span)
+        if goes is None:
+            break
+        reverses ^= goes.reverses
+        if goes.condition is not None:
+            return _reversed(goes.condition, reverses)
+        if above.f_back is None:
             break
         above = above.f_back
         span = span_now(above)
         same = [one for one in _operands(above.f_code.co_filename) if one.span == span]
         if same:
-            return same[-1].question
+            return _reversed(same[-1].question, reverses)
     return found
 
 
+def _reversed(question: Question, reverses: bool) -> Question:
+    return question._replace(expected=not question.expected) if reverses and question.expected is not None else question
+
+
+class _Destination(NamedTuple):
+    """Where a truth value goes that is no condition itself."""
+
+    reverses: bool
+    """Whether ``not`` is applied to it an odd number of times."""
+    condition: Question | None
+    """Condition on the variable to which it is assigned. None: it is returned."""
+
+
 @functools.lru_cache(maxsize=256)
-def _returned(file: str) -> frozenset[Span]:
-    """Return the expressions whose value a function returns as it is."""
+def _destinations(file: str) -> Mapping[Span, _Destination]:
+    """Return where the expressions of a file go that it returns, or assigns to a variable with one condition."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return frozenset()
-    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
-    values += [node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-    return frozenset(span_of(value) for value in values if value is not None)
+        return {}
+    found: dict[Span, _Destination] = {}
+    conditions = {one.span: one.question for one in _operands(file)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for scope in [tree, *functions]:  # the innermost function comes last
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Return | ast.Lambda):
+                value, condition = node.value if isinstance(node, ast.Return) else node.body, None
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                value, name = node.value, node.targets[0].id
+                loads = [one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name]
+                reads = [one for one in loads if isinstance(one.ctx, ast.Load)]
+                if any(isinstance(one, ast.Return) and one.value in reads for one in ast.walk(scope)):
+                    condition = None
+                else:
+                    asked = [conditions[span_of(one)] for one in reads if span_of(one) in conditions]
+                    if len({one.expected for one in asked}) != 1:
+                        continue
+                    condition = asked[0]
+            else:
+                continue
+            if value is not None:
+                found.update((span_of(part), _Destination(no, condition)) for part, no in _truths(value, False))
+    return found
 
 
-def _own_question(frame: FrameType) -> Question:
+def _truths(value: ast.expr, reverses: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield an expression, and the parts whose truth value it has or reverses: ``bool(x)``, ``not x`` and ``x and y``."""
+    is_not = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    yield value, reverses ^ is_not  # ``not x`` itself reads x
+    if isinstance(value, ast.UnaryOp) and is_not:
+        yield from _truths(value.operand, not reverses)
+    elif isinstance(value, ast.BoolOp):
+        for part in value.values:
+            yield from _truths(part, reverses)
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in CONVERTING:
+        for part in value.args:
+            yield from _truths(part, reverses)
+
+
+def own_question(frame: FrameType) -> Question:
     """Return the expression that a frame evaluates now. Without columns, it is the last operand of the line."""
     file = frame.f_code.co_filename
     operands = _operands(file)
@@ -80,6 +136,17 @@ def _own_question(frame: FrameType) -> Question:
     else:
         within = [one for one in operands if one.span[0] <= frame.f_lineno <= one.span[2]]
     return within[-1].question if within else Question(linecache.getline(file, frame.f_lineno), None)
+
+
+def read_expression(frame: FrameType) -> str:
+    """Return the source of the expression whose truth value a frame reads, without ``not``. Without columns: of its condition."""
+    span = span_now(frame)
+    if span is None or frame.f_lasti in _jumps(frame.f_code):  # in Python 3.11 a jump has the position of another part
+        return own_question(frame).text
+    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(span[0], span[2] + 1)]
+    lines[-1] = lines[-1][: span[3]]
+    lines[0] = lines[0][span[1] :]
+    return b"".join(lines).decode(errors="replace").removeprefix("not ")
 
 
 def _in_order(frame: FrameType, span: Span, operands: Sequence[_Operand]) -> _Operand | None:

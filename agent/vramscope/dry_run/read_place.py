@@ -9,7 +9,8 @@ from types import FrameType
 from typing import Final
 
 from vramscope.dry_run import number_types
-from vramscope.dry_run.branches import Question, question_of, span_now
+from vramscope.dry_run.branches import Question, question_of, read_expression, span_now
+from vramscope.dry_run.finite_checks import healthy_value
 from vramscope.dry_run.read_use import is_read_length, is_used
 from vramscope.dry_run.slice_ends import is_growing_length, is_slice_end
 from vramscope.process.frames import is_library, is_own, is_torch
@@ -37,10 +38,6 @@ COUNTED_FROM_0: Final = frozenset({"bincount", "one_hot"})
 """Operations of SHAPE_OPERATIONS that read the largest number, and whose result has one size more."""
 RECURRENT_OPERATIONS: Final = re.compile(r"(lstm|gru|rnn_tanh|rnn_relu)_(input|data)")
 """Matches operations of recurrent networks. They read one number, the seed of their dropout."""
-FINITE: Final = re.compile(r"isnan|isinf|isfinite|finite|overflow|found_inf")
-"""Matches lines that test whether numbers are finite."""
-NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|non_?finite")
-"""Matches lines that test whether numbers are not finite. The result is false in a normal training."""
 NUMBER_BYTES: Final = 8
 WIDTHS: Final = (4, 8)
 """Bytes of an integer."""
@@ -130,8 +127,9 @@ def _purpose(
     scalar = "item" in operations or "_local_scalar_dense" in operations
     if scalar and size_bytes == 1:
         question = Question("", None) if innermost is None else question_of(innermost)
-        if FINITE.search(question.text):
-            return "check", str(not NOT_FINITE.search(question.text))
+        healthy = None if innermost is None else healthy_value(read_expression(innermost))
+        if healthy is not None:
+            return "check", str(healthy)
         return "check" if question.is_check else "branch", str(question.expected is not False)
     is_float = number_types.reads_float()
     if operations and RECURRENT_OPERATIONS.fullmatch(operations[0]) and size_bytes == NUMBER_BYTES:
