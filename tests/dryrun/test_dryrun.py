@@ -317,6 +317,20 @@ def test_a_program_goes_on_until_each_optimizer_has_stepped_twice(dryrun):
     assert (answer["answer"], answer["assumptions"], answer["steps"]) == ("fits", [], 6), said
 
 
+def test_a_program_goes_on_until_an_optimizer_of_another_kind_has_stepped(dryrun):
+    """L-BFGS after Adam, for the same parameters: its history is larger than the state of Adam."""
+    line = """if step == 5:
+        last = torch.optim.LBFGS(model.parameters(), history_size=2)
+    def closure():
+        (loss := model(x).sum()).backward()
+        return loss
+    if step > 5:
+        last.step(closure)"""
+    answer, said = dryrun(line, "--card", "l4")
+    assert (answer["answer"], answer["steps"]) == ("fits", 8), said
+    assert "LBFGS" not in "".join(answer["assumptions"][1:]), said
+
+
 def test_packed_sequences_from_lengths_on_the_device_have_all_elements(dryrun):
     line = """lengths = torch.tensor([3] * 64).cuda()
     recurrent = torch.nn.GRU(1024, 8, 2, dropout=0.5, device='cuda')

@@ -64,6 +64,8 @@ class DryRunProcess(StepListener):
         self._is_ended = False
         self._was_in_side_stream = False
         """Whether the newest step ended in a side stream."""
+        self._later_optimizers: Sequence[str] = ()
+        """Those that the program would make after the newest step."""
         self._assumed = assumed
         self._log = ReadLog(assumed, selects_fewest=bool(os.environ.get(FEWEST_VARIABLE)))
         self._changes: list[Change] = []
@@ -95,13 +97,14 @@ class DryRunProcess(StepListener):
         self._count_work()
         guarded("the finished collectives")(collectives.wait_until_finished)()
         self._was_in_side_stream = graph_capture.is_in_side_stream()
+        if self._steps < self._last:
+            return
+        self._later_optimizers = optimizers.later()
         waits = (
             not self._is_ended
             and self._steps < MOST_TIMES_STEPS * self._last
-            and (self._was_in_side_stream or optimizers.one_steps_rarely(self._last))
+            and (self._was_in_side_stream or self._later_optimizers or optimizers.one_steps_rarely(self._last))
         )
-        if self._steps < self._last:
-            return
         if waits:
             self.write(is_last=False)  # if the time ends before the optimizer steps, this is the answer
             return
@@ -144,7 +147,7 @@ class DryRunProcess(StepListener):
             waits_at=self._log.waits_at,
             refused=self._log.refused,
             error=error,
-            unstepped=optimizers.unstepped(),
+            unstepped=[*optimizers.unstepped(), *self._later_optimizers],
             sparse_products=self._log.sparse_products,
             short_histories=optimizers.short_histories(),
             cudnn_plans=self._log.cudnn_plans,
@@ -162,6 +165,8 @@ class DryRunProcess(StepListener):
 
     def _end(self) -> None:
         self._log.stop()
+        if not self._is_ended:  # by itself: nothing comes later
+            self._later_optimizers = ()
         self.write()
 
     def _end_stuck(self) -> None:

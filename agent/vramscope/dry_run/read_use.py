@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple
 from vramscope.dry_run.branches import span_now
 from vramscope.dry_run.uses import decides, destination, destination_of_argument, is_length
 from vramscope.dry_run.value_flow import Argument, path_of
-from vramscope.process.frames import is_library, is_own, is_torch
+from vramscope.process.frames import COMPREHENSIONS, is_library, is_own, is_torch
 
 MOST_CALLS: Final = 6
 """Number of calls through which a value is followed."""
-COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
-"""Names of frames that belong to the function above."""
 
 
 class _Code(NamedTuple):
