@@ -125,6 +125,8 @@ def test_an_end_of_a_slice_is_that_of_the_dimension(reads_of, line):
         ("assert len(torch.zeros(int((x > 0).sum(dtype=torch.float)))) == 20_000", "largest"),
         ("n = (x > 0).sum(); assert len(torch.zeros(int(n))) == 20_000", "largest"),
         ("n = (x > 0).sum(); n.add_(1).sub_(1); assert len(x[: int(n)]) == 200", "largest"),
+        ("n = int((x > 0).sum()); k = max(n, 7); assert len(x.flatten().topk(k)[0]) == 20_000", "largest"),
+        ("k = int((x > 0).sum()); assert len(torch.topk(x.flatten(), k)[0]) == 20_000", "largest"),
         ("torch.zeros(20_000 - int((x > 0).sum()))", "length"),
         ("n = (x > 0).sum(); n *= 9; torch.zeros(int(n))", "length"),
     ],

@@ -87,6 +87,8 @@ def length_in(tmp_path, code):
         "n = lengths.item()\nmask = torch.zeros(4, n, device='cuda')",
         "n = lengths.item()\nmask = torch.full((4, n), 1.0)",
         "x = torch.arange(n.item())",
+        "k = n.item()\nx = x.topk(k).values",
+        "k = n.item()\nx = torch.topk(x, k=k)",
     ],
 )
 def test_a_number_that_is_an_end_or_a_size_is_a_length(tmp_path, code):

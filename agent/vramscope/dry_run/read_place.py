@@ -142,9 +142,9 @@ def _purpose(
     if is_integer and frame is not None and is_slice_end(frame.f_code.co_filename, reading):
         return "largest", "every element"
     is_known = decides or reading is not None  # a line alone may have a length that another expression reads
+    counts_mask = is_integer and number_types.most() is not None
+    if counts_mask and frame is not None and is_growing_length(frame.f_code.co_filename, reading):
+        return "largest", "every element"
     if is_known and frame is not None and is_read_length(frame):
-        counts_mask = is_integer and number_types.most() is not None
-        if counts_mask and is_growing_length(frame.f_code.co_filename, reading):
-            return "largest", "every element"
         return "length", "0"
     return "number" if is_float and not decides else "used_number", "0"

@@ -76,14 +76,22 @@ def _of(scope: ast.AST, found: Iterable[tuple[ast.expr, Sequence[ast.expr]]]) ->
             yield span_of(owner)  # a tensor as the end is read by the subscript, and one as a size by the call
     yield from (span_of(part) for part in carried if isinstance(part, ast.expr))
     elsewhere = {name for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    pending = list(_assignments(scope))
+    while ready := [one for one in pending if (uses := _uses(scope, one[0])) and carried.issuperset(uses)]:
+        pending = [one for one in pending if one not in ready]
+        for name, value in ready:
+            if name not in elsewhere:
+                parts = list(_carrying(value))
+                carried.update(parts)  # a variable among them may carry another number
+                yield from (span_of(part) for part in parts)
+
+
+def _assignments(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(scope):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id not in elsewhere:
-            uses = _uses(scope, targets[0].id)
-            if uses and carried.issuperset(uses):
-                yield from (span_of(part) for part in _carrying(node.value))
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if len(targets) == 1 and isinstance(targets[0], ast.Name):
+                yield targets[0].id, node.value
 
 
 def _ends_of(node: ast.Subscript) -> list[ast.expr]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vramscope.dry_run.branches import Span, contains, span_of
-from vramscope.dry_run.value_flow import Argument, Flow, flow_of, overlap, paths_in, targets_of, within
+from vramscope.dry_run.value_flow import Argument, Flow, flow_of, overlap, path_of, paths_in, targets_of, within
 
 TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
 """Names of functions that convert a number to integers."""
@@ -303,9 +303,12 @@ def _lengths(scope: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def sizes_of(call: ast.Call) -> Sequence[ast.expr]:
-    """Return the arguments of a call that are sizes of a range or of a new tensor."""
+    """Return the arguments of a call that are sizes of a range, of a new tensor, or of the result of ``topk()``."""
     if _called(call) == "range":
         return call.args if len(call.args) == 1 else []
+    if _called(call) == "topk":
+        is_function = isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "torch"
+        return [*call.args[is_function : is_function + 1], *(one.value for one in call.keywords if one.arg == "k")]
     if _called(call) not in MAKING:
         return []
     return call.args[:1] if _called(call).endswith("full") else call.args

@@ -19,7 +19,10 @@ HtmlFile = Annotated[
 ]
 Assumed = Annotated[
     list[str] | None,
-    typer.Option(metavar="FILE:LINE=VALUE", help="Value that a line reads from the device, or balanced (repeatable)"),
+    typer.Option(
+        metavar="FILE:LINE=VALUE",
+        help="Value that a line reads from the device; balanced: as many rows for each expert of a mixture (repeatable)",
+    ),
 ]
 RankCount = Annotated[int, typer.Option(min=1, help="Number of ranks of the training; one of them is run")]
 RankNumber = Annotated[int, typer.Option(min=0, help="The rank that is run")]
