@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import runpy
 import struct
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +105,11 @@ def test_a_line_reads_what_was_assumed(tmp_path, emulated_gpu, monkeypatch, line
         log.stop()
     assert [read.kind for read in log.reads()] == [kind]
     assert log.unread == ["train.py:99"]
+
+
+def test_a_mask_selects_as_many_elements_as_were_assumed():
+    log = ReadLog([parse(f"{Path(__file__).name}:{sys._getframe().f_lineno + 1}=7")])
+    assert [log.selected(sys._getframe(), elements) for elements in (100, 5)] == [7, 5]
+    assert [(read.kind, read.assumed) for read in log.reads()] == [("used_number", "7 (--assume)")]
+    assert log.unread == []
+    assert log.selected(sys._getframe(), 100) == 100

@@ -110,6 +110,14 @@ def test_a_program_that_does_not_train_gives_no_answer(judged, others, reason):
     assert judged(10_000, **others).reasons == [reason]
 
 
+@pytest.mark.parametrize("others", [{"end": "late", "steps": 1}, {"end": "waits", "waits_at": "train.py:9"}])
+def test_a_long_loop_may_run_over_every_selected_element(judged, others):
+    mask, few = read("largest", assumed="every element"), read("largest", assumed="one element")
+    hint = "; if it loops over the elements selected at train.py:7: --assume train.py:7=NUMBER"
+    assert judged(10_000, few, mask, **others).reasons[0].endswith(hint)
+    assert "--assume" not in judged(10_000, few, **others).reasons[0]
+
+
 def test_what_is_assumed_is_named_in_the_first_line(judged):
     condition = read("branch", expression="mask.any()")
     number, used = read("number", line=10, assumed="0"), read("used_number", line=9, assumed="0")

@@ -221,7 +221,7 @@ class ReadLog:
     def selected(self, frame: FrameType | None, elements: int) -> int:
         """Return the number of elements that a mask selects, and count the read.
 
-        It is all elements, or those of one expert if balanced experts are assumed.
+        It is all elements, as many as the user set, or those of one expert if balanced experts are assumed.
         """
         with guarded("a result of the largest size"):
             if frame is not None and frame.f_code.co_filename.endswith(SYNCHRONIZED):
@@ -229,6 +229,8 @@ class ReadLog:
             if frame is not None and is_own(frame.f_code.co_filename):
                 return elements
             place = place_of(0, ["nonzero"], frame)
+            if (given := self._given_rows(place)) is not None:
+                return min(given, elements)
             one, found = self._balanced(place), routing.last()
             if one is not None and found is not None and (rows := found.selected(elements)) < elements:
                 self._count_balanced(place, one, found)
@@ -238,6 +240,15 @@ class ReadLog:
                 return self._bound(replace(place, experts=found.experts) if found and is_expert else place, elements)
             self._count(place)
         return elements
+
+    def _given_rows(self, place: ReadPlace) -> int | None:
+        """Return the number of selected elements that the user set for this line, and count the read as an assumption."""
+        for one in self._assumed:
+            if type(one.value) is int and one.value >= 0 and not one.is_balanced and _is_for(one, place):
+                self._read_assumed.add(one)
+                self._count(replace(place, kind="used_number", assumed=f"{one.value} (--assume)"))
+                return one.value
+        return None
 
     def _bound(self, place: ReadPlace, elements: int) -> int:
         """Count a selection, and return how many elements it has in this run: all, or one at most."""

@@ -76,10 +76,13 @@ def faults(trial: Trial) -> list[str]:
     if trial.end == "late" and trial.steps >= trial.asked:
         found.append("not every process had ended when the time was over (--timeout)")
     elif trial.end == "late":
-        found.append(f"{count(trial.steps)} of {count(trial.asked)} steps had ended when the time was over (--timeout)")
+        found.append(
+            f"{count(trial.steps)} of {count(trial.asked)} steps had ended when the time was over (--timeout)"
+            + _many_elements(trial)
+        )
     elif trial.end == "waits":
         place = next(report.waits_at for report in trial.reports if report.waits_at)
-        found.append(f"{place} waits in a loop for a value that is not computed")
+        found.append(f"{place} waits in a loop for a value that is not computed" + _many_elements(trial))
     elif trial.end == "failed":
         found.append(_failure(trial))
     elif trial.end == "ended" and not trial.steps:
@@ -102,6 +105,13 @@ def faults(trial: Trial) -> list[str]:
                 place_of(read) + (depends if read.kind == "shape" else " reads a length, which is 0 here") + hint
             )
     return found
+
+
+def _many_elements(trial: Trial) -> str:
+    """Return a possible cause of a long loop: it may run over every element of a selection."""
+    lines = (_line_of(read) for read in selections_of(trial) if read.assumed.startswith("every"))
+    line = next((one for one in lines if one is not None), None)
+    return "" if line is None else f"; if it loops over the elements selected at {line}: --assume {line}=NUMBER"
 
 
 def _failure(trial: Trial) -> str:
