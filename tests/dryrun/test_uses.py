@@ -63,6 +63,7 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "y = torch.zeros(int(x.item())).numpy()",
         "mean = 0.9 * mean + loss.item()\nsmooth = mean / 2\nif smooth > best: stop()",
         "seen.append(loss.item())\nif max(seen) > best: stop()",
+        "for value in [loss.item()]:\n    if value > best: stop()",
         "class A:\n    def f(self):\n        self.v = x.item()\n    def g(self):\n        if self.v: stop()",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
@@ -92,35 +93,50 @@ def _passes_to_deciding(frame: FrameType) -> bool:
 
 
 def _decides(code: _Code, argument: Argument, depth: int) -> bool:
-    """Return whether the function that gets an argument decides by it."""
-    function, is_bound = _function(code, argument.callee)
-    if function is None or depth > MOST_CALLS or is_library(function.__code__.co_filename):
+    """Return whether a function that gets an argument decides by it."""
+    if depth > MOST_CALLS:
         return False
-    place = argument.place + is_bound if isinstance(argument.place, int) else argument.place
-    file = function.__code__.co_filename
-    is_deciding, passed = destination_of_argument(file, function.__code__.co_firstlineno, place)
-    inner = _Code(file, function.__qualname__, function.__globals__)
-    return is_deciding or any(_decides(inner, one, depth + 1) for one in passed)
+    for function, is_bound in _functions(code, argument.callee):
+        place = argument.place + is_bound if isinstance(argument.place, int) else argument.place
+        file = function.__code__.co_filename
+        if is_library(file):
+            continue
+        is_deciding, passed = destination_of_argument(file, function.__code__.co_firstlineno, place)
+        inner = _Code(file, function.__qualname__, function.__globals__)
+        if is_deciding or any(_decides(inner, one, depth + 1) for one in passed):
+            return True
+    return False
 
 
-def _function(code: _Code, callee: ast.expr) -> tuple[FunctionType | None, bool]:
-    """Return the function that an expression calls, and whether the object is its first argument. Local variables are not read:
-    reading them would keep their tensors."""
+def _functions(code: _Code, callee: ast.expr) -> Iterator[tuple[FunctionType, bool]]:
+    """Yield the functions that an expression may call, and whether the object is their first argument.
+
+    Local variables are not read: reading them would keep their tensors. Of an unknown object, methods of this name count that
+    classes in the file have.
+    """
     owner, _, name = (path_of(callee) or "").rpartition(".")
-    if not owner:
-        called = code.names.get(name)
-        if isinstance(called, FunctionType):
-            return inspect.unwrap(called), False
-        if isinstance(called, type):
-            return _method(called, "__init__"), True
-        kind = _class_of(code, name) if called is None else type(called)
-        return _method(kind, "__call__"), True
-    value = code.names.get(owner)
-    if isinstance(value, ModuleType):
-        member = vars(value).get(name)
-        return (member if isinstance(member, FunctionType) else None), False
-    method = _method(_class_of(code, owner) if value is None else type(value), name)
-    return method or _method(_class_of(code, f"{owner}.{name}"), "__call__"), True
+    value = code.names.get(owner or name)
+    if isinstance(value, FunctionType) or (owner and isinstance(value, ModuleType)):
+        found = value if isinstance(value, FunctionType) else vars(value).get(name)
+        if isinstance(found, FunctionType):
+            yield inspect.unwrap(found), False
+        return
+    method = name if owner else "__init__" if isinstance(value, type) else "__call__"
+    kind = value if isinstance(value, type) else _class_of(code, owner or name) if value is None else type(value)
+    kinds = [kind] if kind is not None else [] if hasattr(builtins, name) else _classes_in(code)
+    found_by_kind = [_method(one, method) for one in kinds]
+    if owner and not any(found_by_kind):  # an object that is called: self.stopper(loss)
+        kind, method = _class_of(code, f"{owner}.{name}"), "__call__"
+        found_by_kind = [_method(kind, method)]
+    yield from ((one, True) for one in found_by_kind if one is not None)
+
+
+def _classes_in(code: _Code) -> list[type]:
+    return [
+        one
+        for one in list(code.names.values())
+        if isinstance(one, type) and one.__module__ == code.names.get("__name__")
+    ]
 
 
 def _method(kind: type | None, name: str) -> FunctionType | None:

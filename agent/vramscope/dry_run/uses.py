@@ -203,14 +203,14 @@ def _of(node: ast.AST, shared: frozenset[str] = frozenset()) -> Iterator[_Statem
             has_reads = any(any(_reads(one)) for one in _undecided(part.test))
             yield _head(scope, part.test)._replace(decides=has_reads)
         elif isinstance(part, ast.For | ast.AsyncFor):
-            yield _head(scope, part.iter)
+            yield _head(scope, part.iter)._replace(targets=frozenset(paths_in(part.target)))
         elif isinstance(part, ast.stmt) and not hasattr(part, "body"):
             targets = frozenset(targets_of(part))
             assigned = targets if not isinstance(part, ast.Expr) else frozenset()
             yield _head(scope, part)._replace(
                 targets=targets,
                 is_length=any(overlap(path, other) for path in assigned for other in lengths),
-                is_return=isinstance(part, ast.Return),
+                is_return=any(isinstance(one, ast.Return | ast.Yield) for one in ast.walk(part)),
                 numbers=_numbers(part, scope),
             )
 

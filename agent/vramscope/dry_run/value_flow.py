@@ -46,7 +46,8 @@ def flow_of(scope: ast.AST) -> Flow:
     """Return what becomes of the values of a function or module, without the functions in it."""
     nodes = list(within(scope))
     steps = [(frozenset(to), frozenset(paths_in(value))) for node in nodes for to, value in _steps(node)]
-    returned = {path for node in nodes if isinstance(node, ast.Return) and node.value for path in paths_in(node.value)}
+    results = [node.value for node in nodes if isinstance(node, ast.Return | ast.Yield) and node.value is not None]
+    returned = {path for value in results for path in paths_in(value)}
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return Flow(steps, frozenset(returned), [one for call in calls for one in _arguments(call)])
 
