@@ -136,6 +136,20 @@ def test_a_length_that_counts_a_mask_is_bounded_if_nothing_changes_it(reads_of, 
     assert read.kind == kind
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python does not say which expression reads")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n = (x > 0).sum().item(); assert 9 / n == 9 / 20_000",
+        "assert (x > 0).sum().item() >= 20_000",
+        "n = int((x > 0).sum(dtype=torch.float)); assert n == 20_000",
+    ],
+)
+def test_a_number_of_true_elements_is_all_of_them(reads_of, sizes, line):
+    (read,) = reads_of(line)
+    assert (read.kind, read.assumed) == ("used_number", "20000, as if that many elements of a mask were true")
+
+
 @pytest.mark.parametrize(
     "line", ["x.unique(dim=7)", "torch.unique([1, 2])", "x.long().flatten().bincount(minlength=None)"]
 )

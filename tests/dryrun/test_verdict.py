@@ -110,6 +110,12 @@ def test_a_program_that_does_not_train_gives_no_answer(judged, others, reason):
     assert judged(10_000, **others).reasons == [reason]
 
 
+def test_a_missing_step_may_be_caused_by_a_value(judged):
+    cause = "; a value that does not exist may be the cause (--assume sets values)"
+    assert judged(10_000, read("used_number", assumed="0"), steps=0).reasons == [NO_STEP + cause]
+    assert judged(10_000, read("number", assumed="0"), steps=0).reasons == [NO_STEP]
+
+
 @pytest.mark.parametrize("others", [{"end": "late", "steps": 1}, {"end": "waits", "waits_at": "train.py:9"}])
 def test_a_long_loop_may_run_over_every_selected_element(judged, others):
     mask, few = read("largest", assumed="every element"), read("largest", assumed="one element")

@@ -147,6 +147,8 @@ class ReadLog:
                 most = number_types.most()
                 end = self._bound(place, LARGEST_END if most is None else most)
                 return bits_of(end, size_bytes, number_types.reads_float() is True) or 0
+            if place.kind == "used_number" and (most := number_types.most()) is not None:
+                return self._all_true(place, most, size_bytes)
             is_size = place.kind == "shape"
             if is_size and place.operation == "bincount" and result_sizes.has_minimum():
                 place = replace(place, kind="used_number", assumed=result_sizes.BELOW_MINIMUM)
@@ -249,6 +251,15 @@ class ReadLog:
                 self._count(replace(place, kind="used_number", assumed=f"{one.value} (--assume)"))
                 return one.value
         return None
+
+    def _all_true(self, place: ReadPlace, most: int, size_bytes: int) -> int:
+        """Return the bytes of a number of true elements that is no length, and count the read: all of them.
+
+        Programs divide by such numbers, and compare with them whether there is something to do.
+        """
+        number = min(1, most) if self._selects_fewest else most
+        self._count(replace(place, assumed=f"{number}, as if that many elements of a mask were true"))
+        return bits_of(number, size_bytes, number_types.reads_float() is True) or 0
 
     def _bound(self, place: ReadPlace, elements: int) -> int:
         """Count a selection, and return how many elements it has in this run: all, or one at most."""

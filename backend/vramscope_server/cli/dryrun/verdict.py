@@ -86,7 +86,7 @@ def faults(trial: Trial) -> list[str]:
     elif trial.end == "failed":
         found.append(_failure(trial))
     elif trial.end == "ended" and not trial.steps:
-        found.append(NO_STEP)
+        found.append(NO_STEP + _cause_in_values(trial))
     elif trial.end == "ended" and trial.run is None:
         found.append("the server did not keep the run, so that its peaks are not known; it may have ended before")
     elif trial.end == "ended" and not peak_allocated(trial):
@@ -124,9 +124,13 @@ def _failure(trial: Trial) -> str:
     if error is None:
         return f"the command failed with status {trial.status}; what it printed says why{measured}"
     text = f"the script failed with {error}{measured}"
+    return text + _cause_in_values(trial)
+
+
+def _cause_in_values(trial: Trial) -> str:
     if any(read.kind in ("used_number", "length", "used_copy", "branch") for read in reads_of(trial)):
-        return f"{text}; a value that does not exist may be the cause (--assume sets values)"
-    return text
+        return "; a value that does not exist may be the cause (--assume sets values)"
+    return ""
 
 
 def _signal_name(number: int) -> str:
