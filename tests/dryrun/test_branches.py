@@ -64,6 +64,10 @@ def test_the_value_with_which_the_work_goes_on(tmp_path, code, expected):
     [
         ("if x:\n    y = 1\n    raise ValueError", True),
         ("assert x", True),
+        ("if not bool(x):\n    raise ValueError", True),
+        ("if any([bool(x) for _ in [1]]):\n    raise ValueError", True),
+        ("def f(a): return a\nif not f(bool(x)):\n    raise ValueError", False),
+        ("def f(a): return a\nassert f(a=[bool(x)])", False),
         ("import warnings\nif x:\n    warnings.warn('large')", True),
         ("if x:\n    print(1)\n    torch.warn('large')", False),
         (

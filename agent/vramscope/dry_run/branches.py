@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from vramscope.process.frames import is_torch
 
-CONVERTING: Final = frozenset({"bool", "int"})
-"""Functions whose result has the truth value of their argument."""
+CONVERTING: Final = frozenset({"bool", "int", "any", "all"})
+"""Functions whose result has the truth value of their argument, or of its elements."""
 Span = tuple[int, int, int, int]
 """First line, first column, last line and last column of a part of a file."""
 
@@ -40,6 +40,8 @@ class _Operand(NamedTuple):
     span: Span
     statement: Span
     question: Question
+    arguments: Sequence[Span] = ()
+    """Arguments of calls in it. A value that is read there is used for something else."""
 
 
 def question_of(frame: FrameType) -> Question:
@@ -135,7 +137,13 @@ def own_question(frame: FrameType) -> Question:
         within = [in_order] if in_order is not None else [one for one in operands if contains(one.span, span)]
     else:
         within = [one for one in operands if one.span[0] <= frame.f_lineno <= one.span[2]]
-    return within[-1].question if within else Question(linecache.getline(file, frame.f_lineno), None)
+    if not within:
+        return Question(linecache.getline(file, frame.f_lineno), None)
+    found = within[-1]
+    is_argument = span is not None and any(contains(one, span) for one in found.arguments)
+    if is_argument and frame.f_lasti not in _jumps(frame.f_code):
+        return found.question._replace(is_check=False)
+    return found.question
 
 
 def read_expression(frame: FrameType) -> str:
@@ -278,4 +286,10 @@ def _parts(
     elif not isinstance(node, ast.Constant):  # it has no jump, and reads nothing
         first, column, last, last_column = span = span_of(node)
         text = lines[first - 1][column:last_column] if first == last else b" ".join(lines[first - 1 : last])
-        yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted, is_check))
+        arguments = [
+            span_of(part)
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") not in CONVERTING
+            for part in (*call.args, *(one.value for one in call.keywords))
+        ]
+        yield _Operand(span, statement, Question(text.decode(errors="replace"), wanted, is_check), arguments)
