@@ -118,10 +118,17 @@ def test_a_missing_step_may_be_caused_by_a_value(judged):
 
 @pytest.mark.parametrize("others", [{"end": "late", "steps": 1}, {"end": "waits", "waits_at": "train.py:9"}])
 def test_a_long_loop_may_run_over_every_selected_element(judged, others):
-    mask, few = read("largest", assumed="every element"), read("largest", assumed="one element")
+    mask, few = read("largest", assumed="every element"), read("largest", line=8, assumed="one element")
+    others_file = read("largest", assumed="every element", file="/home/me/loss.py")
     hint = "; if it loops over the elements selected at train.py:7: --assume train.py:7=NUMBER"
-    assert judged(10_000, few, mask, **others).reasons[0].endswith(hint)
+    assert judged(10_000, few, others_file, mask, **others).reasons[0].endswith(hint)
     assert "--assume" not in judged(10_000, few, **others).reasons[0]
+
+
+def test_of_several_selections_the_one_before_the_loop_may_be_its_cause(judged):
+    lines = [read("largest", line=line, assumed="every element") for line in (5, 8, 12)]
+    reason = judged(10_000, *lines, end="waits", waits_at="train.py:9").reasons[0]
+    assert reason.endswith("--assume train.py:8=NUMBER")
 
 
 def test_what_is_assumed_is_named_in_the_first_line(judged):

@@ -82,7 +82,7 @@ def faults(trial: Trial) -> list[str]:
         )
     elif trial.end == "waits":
         place = next(report.waits_at for report in trial.reports if report.waits_at)
-        found.append(f"{place} waits in a loop for a value that is not computed" + _many_elements(trial))
+        found.append(f"{place} waits in a loop for a value that is not computed" + _many_elements(trial, place))
     elif trial.end == "failed":
         found.append(_failure(trial))
     elif trial.end == "ended" and not trial.steps:
@@ -107,11 +107,20 @@ def faults(trial: Trial) -> list[str]:
     return found
 
 
-def _many_elements(trial: Trial) -> str:
-    """Return a possible cause of a long loop: it may run over every element of a selection."""
-    lines = (_line_of(read) for read in selections_of(trial) if read.assumed.startswith("every"))
-    line = next((one for one in lines if one is not None), None)
-    return "" if line is None else f"; if it loops over the elements selected at {line}: --assume {line}=NUMBER"
+def _many_elements(trial: Trial, place: str = "") -> str:
+    """Return a possible cause of a long loop: it may run over every element of a selection before it.
+
+    place   line that waits, if it is known
+    """
+    file, _, number = place.partition(":")
+    lines = [_line_of(read) for read in selections_of(trial) if read.assumed.startswith("every")]
+    places = [one.rpartition(":") for one in lines if one is not None]
+    before = [one for one in places if one[0] == file and number.isdecimal() and int(one[2]) <= int(number)]
+    if not places:
+        return ""
+    name, _, row = max(before, key=lambda one: int(one[2])) if before else places[-1]
+    line = f"{name}:{row}"
+    return f"; if it loops over the elements selected at {line}: --assume {line}=NUMBER"
 
 
 def _failure(trial: Trial) -> str:
