@@ -120,6 +120,18 @@ def test_a_returned_or_assigned_truth_value_is_that_of_its_condition(tmp_path, c
     assert asked(tmp_path, code).expected is expected
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows the line only")
+@pytest.mark.parametrize(
+    ("code", "question"),
+    [
+        ("def f(): return not x\nif f(): raise ValueError", Question("not f()", True, is_check=True)),
+        ("y = not x\nif y: print(1)", Question("not y", False)),
+    ],
+)
+def test_the_text_of_a_reversed_value_is_reversed_too(tmp_path, code, question):
+    assert asked(tmp_path, code) == question
+
+
 def test_the_text_is_that_of_the_operand(tmp_path):
     code = "import types\na = 1\nt = types.SimpleNamespace(isnan=lambda _: x)\nif (\n    a\n    and t.isnan(a)\n):\n    pass"
     assert asked(tmp_path, code).text == "t.isnan(a)"

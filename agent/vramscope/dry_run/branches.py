@@ -70,7 +70,9 @@ def question_of(frame: FrameType) -> Question:
 
 
 def _reversed(question: Question, reverses: bool) -> Question:
-    return question._replace(expected=not question.expected) if reverses and question.expected is not None else question
+    if not reverses or question.expected is None:
+        return question
+    return question._replace(text=f"not {question.text}", expected=not question.expected)
 
 
 class _Destination(NamedTuple):
