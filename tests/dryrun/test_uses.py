@@ -34,6 +34,8 @@ def of(tmp_path, code):
         "value = loss.item() if isinstance(loss, torch.Tensor) else loss",
         "print(loss.item() if step % len(loader) == 0 and hasattr(loss, 'item') else 0)",
         "self.value = loss.item()\nif self.training: stop()",
+        "found = {'loss': loss.item()}\nfor k, v in found.items(): history[k].append(v)",
+        "found = [loss.item()]\nfor i, v in enumerate(found): print(names[i], v)",
     ],
 )
 def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
@@ -64,6 +66,7 @@ def test_a_number_that_is_only_shown_decides_nothing(tmp_path, code):
         "mean = 0.9 * mean + loss.item()\nsmooth = mean / 2\nif smooth > best: stop()",
         "seen.append(loss.item())\nif max(seen) > best: stop()",
         "for value in [loss.item()]:\n    if value > best: stop()",
+        "found = {'loss': loss.item()}\nfor k, v in found.items():\n    if v > best: stop()",
         "class A:\n    def f(self):\n        self.v = x.item()\n    def g(self):\n        if self.v: stop()",
     ],
 )

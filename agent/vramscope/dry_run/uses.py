@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vramscope.dry_run.branches import Span, contains, span_of
-from vramscope.dry_run.value_flow import Argument, Flow, flow_of, overlap, path_of, paths_in, targets_of, within
+from vramscope.dry_run.value_flow import (
+    Argument,
+    Flow,
+    flow_of,
+    loop_targets,
+    overlap,
+    path_of,
+    paths_in,
+    targets_of,
+    within,
+)
 
 TO_INTEGERS: Final = frozenset({"int", "round", "range", "ceil", "floor"})
 """Names of functions that convert a number to integers."""
@@ -203,7 +213,7 @@ def _of(node: ast.AST, shared: frozenset[str] = frozenset()) -> Iterator[_Statem
             has_reads = any(any(_reads(one)) for one in _undecided(part.test))
             yield _head(scope, part.test)._replace(decides=has_reads)
         elif isinstance(part, ast.For | ast.AsyncFor):
-            yield _head(scope, part.iter)._replace(targets=frozenset(paths_in(part.target)))
+            yield _head(scope, part.iter)._replace(targets=frozenset(loop_targets(part)))
         elif isinstance(part, ast.stmt) and not hasattr(part, "body"):
             targets = frozenset(targets_of(part))
             assigned = targets if not isinstance(part, ast.Expr) else frozenset()

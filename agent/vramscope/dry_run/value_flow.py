@@ -56,9 +56,21 @@ def _steps(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
         yield targets_of(node), node.value
     elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        yield paths_in(node.target), node.iter
+        yield loop_targets(node), node.iter
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING:
-        yield from ((paths_in(node.func.value), part) for part in _values(node))
+        yield from ((_changed(node.func.value), part) for part in _values(node))
+
+
+def loop_targets(loop: ast.For | ast.AsyncFor | ast.comprehension) -> set[str]:
+    """Return the variables of a loop that get values, without keys and positions: ``v`` in ``for k, v in found.items()``."""
+    target, source = loop.target, loop.iter
+    called = source.func if isinstance(source, ast.Call) else None
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    if name == "keys":
+        return set()
+    if name in ("items", "enumerate") and isinstance(target, ast.Tuple):
+        return {path for part in target.elts[1:] for path in paths_in(part)}
+    return paths_in(target)
 
 
 def targets_of(node: ast.AST) -> set[str]:
