@@ -95,17 +95,20 @@ def _destinations(file: str) -> Mapping[Span, _Destination]:
     conditions = {one.span: one.question for one in _operands(file)}
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for scope in [tree, *functions]:  # the innermost function comes last
-        for node in ast.walk(scope):
+        nodes = list(ast.walk(scope))
+        returned = {one.value for one in nodes if isinstance(one, ast.Return)}
+        reads: dict[str, list[ast.Name]] = {}
+        for node in nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                reads.setdefault(node.id, []).append(node)
+        for node in nodes:
+            condition: Question | None = None
             if isinstance(node, ast.Return | ast.Lambda):
-                value, condition = node.value if isinstance(node, ast.Return) else node.body, None
+                value = node.value if isinstance(node, ast.Return) else node.body
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                value, name = node.value, node.targets[0].id
-                loads = [one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name]
-                reads = [one for one in loads if isinstance(one.ctx, ast.Load)]
-                if any(isinstance(one, ast.Return) and one.value in reads for one in ast.walk(scope)):
-                    condition = None
-                else:
-                    asked = [conditions[span_of(one)] for one in reads if span_of(one) in conditions]
+                value, named = node.value, reads.get(node.targets[0].id, [])
+                if returned.isdisjoint(named):
+                    asked = [conditions[span_of(one)] for one in named if span_of(one) in conditions]
                     if len({one.expected for one in asked}) != 1:
                         continue
                     condition = asked[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -76,8 +76,9 @@ def _of(scope: ast.AST, found: Iterable[tuple[ast.expr, Sequence[ast.expr]]]) ->
             yield span_of(owner)  # a tensor as the end is read by the subscript, and one as a size by the call
     yield from (span_of(part) for part in carried if isinstance(part, ast.expr))
     elsewhere = {name for node in ast.walk(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    pending = list(_assignments(scope))
-    while ready := [one for one in pending if (uses := _uses(scope, one[0])) and carried.issuperset(uses)]:
+    uses = _uses(scope)
+    pending = [one for one in _assignments(scope) if uses.get(one[0])]
+    while ready := [one for one in pending if carried.issuperset(uses[one[0]])]:
         pending = [one for one in pending if one not in ready]
         for name, value in ready:
             if name not in elsewhere:
@@ -128,11 +129,11 @@ def _carrying(end: ast.expr) -> Iterator[ast.expr]:
         yield from _carrying(part)
 
 
-def _uses(scope: ast.AST, name: str) -> list[ast.AST]:
-    """Return where a variable is read, and changed as by ``n %= 8``."""
+def _uses(scope: ast.AST) -> Mapping[str, Sequence[ast.AST]]:
+    """Return for each variable where it is read, and changed as by ``n %= 8``."""
     changed = {node.target for node in ast.walk(scope) if isinstance(node, ast.AugAssign)}
-    return [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Name) and node.id == name and (node in changed or not isinstance(node.ctx, ast.Store))
-    ]
+    found: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Name) and (node in changed or not isinstance(node.ctx, ast.Store)):
+            found.setdefault(node.id, []).append(node)
+    return found
