@@ -69,6 +69,33 @@ def test_a_cause_must_have_been_enough_by_itself(more: dict[str, Any], cause: st
     assert diagnose(replace(DIED, **more)).kind == cause
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"limit_bytes": 1450 * MIB, "free_bytes": 400 * MIB},
+        {"others_bytes": 400 * MIB},
+        {"outside_bytes": 700 * MIB, "outside_before_bytes": 300 * MIB},
+    ],
+    ids=["limit", "other processes", "grown outside"],
+)
+def test_more_memory_is_no_remedy_for_graphs_that_accumulate(more: dict[str, Any]) -> None:
+    """Each forward adds its graph, and how many forwards follow is not known: no amount is known to be enough."""
+    once = replace(DIED, progress=0.95, **more)
+    assert diagnose(once).kind in ("limit", "other_process", "outside_pytorch")
+    assert diagnose(replace(once, step=10, evaluates=True, forwards=8)).kind == "activations"
+    assert diagnose(replace(once, step=10, forwards=8)).kind == "activations"
+
+
+def test_a_smaller_batch_is_not_the_first_remedy_for_a_sum_of_losses() -> None:
+    """The graphs of all micro-batches are alive until the one backward: smaller and more of them need as much."""
+    died = replace(DIED, step=5, forwards=9)
+    assert diagnose(died).first_aid == (
+        "If the loss is a sum over 9 forwards, call backward after each: the graph of each is then freed."
+    )
+    first = min(batch.remedies_for(context_of(died)), key=lambda one: one.rank)
+    assert first.what.startswith("call backward after each of the 9 forwards")
+
+
 def test_an_earlier_step_overrules_an_extrapolation() -> None:
     """Extrapolated, this forward exceeds the earlier steps by far, though it is the same."""
     known = replace(

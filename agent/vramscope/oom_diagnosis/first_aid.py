@@ -19,6 +19,7 @@ from vramscope.oom_diagnosis.cause import (
     SupersededState,
     WeightCopy,
 )
+from vramscope.oom_diagnosis.demand import waits_for_backward
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.oom_diagnosis.input_growth import is_longer_input
 
@@ -43,6 +44,9 @@ NO_TRAINING: Final = "Compute {name} under torch.no_grad(). No optimizer updates
 ONE_ROW: Final = "Use {what}{or_else}. The batch size is 1 already."
 INFERENCE: Final = "Use a smaller batch, or a shorter sequence."
 NO_GRAD: Final = "Run the evaluation under torch.no_grad(). Its forwards then keep no graphs."
+EARLIER_BACKWARD: Final = (
+    "If the loss is a sum over {forwards} forwards, call backward after each: the graph of each is then freed."
+)
 OTHER_MODELS: Final = (
     "Move models that do not train to the host or to 16 bits. Keep no second copy of weights on the device."
 )
@@ -105,6 +109,8 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return SMALLER_WEIGHTS  # with gradients and state it fits: it is the largest part of what the step needs
     if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
+    if kind is CauseKind.ACTIVATIONS and waits_for_backward(facts):
+        return EARLIER_BACKWARD.format(forwards=facts.forwards)
     if kind is CauseKind.ACTIVATIONS and facts.unused_graph_bytes >= (facts.shortfall_bytes or 0) > 0:
         return NO_TRAINING.format(name=facts.unused_graph_name)
     if kind is CauseKind.ACTIVATIONS and facts.batch_size == 1:

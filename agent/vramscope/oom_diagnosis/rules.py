@@ -175,10 +175,16 @@ def _frozen_gradients(facts: Facts, estimate: Estimate | None) -> Cause | None:
     return None
 
 
+def _has_bounded_need(facts: Facts, estimate: Estimate | None) -> bool:
+    """Whether more memory can have been enough. Graphs that accumulate may fill any device."""
+    return not (waits_for_backward(facts) or (estimate is not None and estimate.may_grow))
+
+
 def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, _, likely = numbers(facts, estimate)
     whole = facts.available_without_limit_bytes or 0
-    if facts.limit_bytes is not None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0) and likely <= whole:
+    fits = likely <= whole and _has_bounded_need(facts, estimate)
+    if fits and facts.limit_bytes is not None and (facts.asked_bytes or 0) <= (facts.free_bytes or 0):
         return Cause(CauseKind.LIMIT, MemoryLimit(facts.free_bytes, facts.limit_bytes, facts.reserved_bytes))
     return None
 
@@ -186,7 +192,8 @@ def _memory_limit(facts: Facts, estimate: Estimate | None) -> Cause | None:
 def _other_processes(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, available, likely = numbers(facts, estimate)
     others = facts.others_bytes or 0
-    if others >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0) and likely <= available + others:
+    fits = likely <= available + others and _has_bounded_need(facts, estimate)
+    if fits and others >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0):
         return Cause(CauseKind.OTHER_PROCESS, OtherProcesses(others))
     return None
 
@@ -206,7 +213,8 @@ def _grown_outside(facts: Facts, estimate: Estimate | None) -> Cause | None:
     _, available, likely = numbers(facts, estimate)
     outside, before = facts.outside_bytes, facts.outside_before_bytes
     grown = 0 if outside is None or before is None else max(0, outside - before)
-    if grown >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0) and likely <= available + grown:
+    fits = likely <= available + grown and _has_bounded_need(facts, estimate)
+    if fits and grown >= max(lacking_bytes(facts, estimate), facts.idle_bytes or 0):
         return Cause(CauseKind.OUTSIDE_PYTORCH, GrownOutside(outside or 0, grown))
     return None
 

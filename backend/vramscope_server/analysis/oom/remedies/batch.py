@@ -35,7 +35,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             f"call backward after each of the {facts.forwards} forwards, if the loss is the sum of theirs",
             "the graph of each forward lives until its backward; the gradients of a sum add up all the same",
             cost="none for such a sum",
-            rank=4,
+            rank=1,
             technique="gradient_accumulation",
         )
     if facts.evaluates:
