@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from vramscope.oom_diagnosis.estimate import Basis, Estimate
 from vramscope.oom_diagnosis.evidence import facts_of_record
 from vramscope.oom_diagnosis.facts import Facts
 from vramscope.protocol.oom_record import OomRecord
+from vramscope.protocol.window import Layout
 from vramscope_server.analysis.oom.remedies import defragment
 from vramscope_server.analysis.oom.remedies.defragment import EXPANDABLE
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext, Replayed, ReplayFn
@@ -213,11 +215,29 @@ def test_no_setting_is_enough_against_a_leak(kind: CauseKind, enough: bool | Non
     """It would come a few steps later: the leak fills the room that the setting makes."""
     estimate = SimpleNamespace(fits=lambda available: True, low_bytes=0)
     replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="", layout=None)
     for replays in ([replayed], []):
         context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs, found=replays: found, [])  # type: ignore[misc, arg-type]
         [remedy] = defragment.remedies_for(context)
         assert remedy.enough is enough
+
+
+@pytest.mark.parametrize(("hole", "enough"), [(15 * MIB, None), (300 * MIB, True)])
+def test_holes_smaller_than_a_page_are_not_known_to_be_returned(hole: int, enough: bool | None) -> None:
+    """84 clips of 5 MiB had one live block in each 20 MiB: expandable segments ran out of memory as well."""
+    count = 1200 * MIB // hole
+    column = {
+        "segment": range(count), "size_bytes": [hole] * count, "state": [0] * count, "large": [1] * count,
+    }  # fmt: skip
+    columns = {name: array("q", values).tobytes() for name, values in column.items()}
+    record = SimpleNamespace(torch="2.13.0", hip=None, layout=Layout(segments=columns, blocks=columns))
+    facts = replace(BACKWARD, reserved_bytes=1600 * MIB, used_bytes=400 * MIB)
+    available = facts.available_bytes
+    assert available is not None
+    estimate = SimpleNamespace(fits=lambda room: room >= available - 200 * MIB, low_bytes=0)
+    context = RemedyContext(facts, record, estimate, CauseKind.FRAGMENTATION, lambda confs: [], [])  # type: ignore[arg-type]
+    [remedy] = defragment.remedies_for(context)
+    assert remedy.enough is enough
 
 
 @pytest.mark.parametrize(

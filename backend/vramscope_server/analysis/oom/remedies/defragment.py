@@ -6,14 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from vramscope.oom_diagnosis.cause import CauseKind
 from vramscope.oom_diagnosis.estimate import FRAGMENTATION_MARGIN
 from vramscope.protocol.gpu_backend import allocator_variable, software
+from vramscope.protocol.window import STATES, Layout
 from vramscope_server.analysis.oom.remedies.remedy import Remedy, RemedyContext
 
 EXPANDABLE: Final = "expandable_segments:True"
 CONFS: Final = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "max_split_size_mb:32")
 """Settings to replay, in this order, each beside the run's own. The first has almost no cost."""
+PAGE_BYTES: Final = (2 << 20, 20 << 20)
+"""Sizes in which an expandable segment is mapped and unmapped: of the small pool, and of the large one."""
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 """A comma outside of a list in brackets."""
 
@@ -61,7 +66,7 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
         yield Remedy(
             what=f"{variable}={conf}",
             saves_bytes=idle,
-            enough=None if grows else estimate.fits(available),
+            enough=None if grows else _without_replay(context),
             source="formula",
             source_words=f"at most all free blocks; {missing}",
             cost="almost none",
@@ -70,6 +75,23 @@ def remedies_for(context: RemedyContext) -> Iterator[Remedy]:
             conf=conf,
             technique="allocator",
         )
+
+
+def _without_replay(context: RemedyContext) -> bool | None:
+    """Return whether expandable segments are enough if free memory is returned in whole pages only."""
+    fits = context.estimate.fits(context.available_bytes)
+    lost = (context.facts.idle_bytes or 0) - _whole_pages_bytes(context.record.layout)
+    return None if fits and not context.estimate.fits(context.available_bytes - max(0, lost)) else fits
+
+
+def _whole_pages_bytes(layout: Layout | None) -> int:
+    """Return the most bytes of free blocks that are whole pages: as if each block began with a page."""
+    if layout is None:
+        return 0
+    segment, size, state = (np.frombuffer(layout.blocks[name], np.int64) for name in ("segment", "size_bytes", "state"))
+    page = np.array(PAGE_BYTES)[np.frombuffer(layout.segments["large"], np.int64)[segment]]
+    whole = size // page * page
+    return int(whole[state == STATES.index("inactive")].sum())
 
 
 def _step_fits(context: RemedyContext) -> bool:
