@@ -230,7 +230,7 @@ def test_holes_smaller_than_a_page_are_not_known_to_be_returned(hole: int, enoug
         "segment": range(count), "size_bytes": [hole] * count, "state": [0] * count, "large": [1] * count,
     }  # fmt: skip
     columns = {name: array("q", values).tobytes() for name, values in column.items()}
-    record = SimpleNamespace(torch="2.13.0", hip=None, layout=Layout(segments=columns, blocks=columns))
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="", layout=Layout(segments=columns, blocks=columns))
     facts = replace(BACKWARD, reserved_bytes=1600 * MIB, used_bytes=400 * MIB)
     available = facts.available_bytes
     assert available is not None
@@ -258,7 +258,7 @@ def test_a_replay_up_to_the_error_does_not_show_the_rest_of_the_step(
         fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None if high is None else high * MIB
     )
     replayed = SimpleNamespace(conf=EXPANDABLE, saves_bytes=MIB, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="", layout=None)
     facts = replace(BACKWARD, phase=phase)
     context = RemedyContext(facts, record, estimate, CauseKind.FRAGMENTATION, lambda confs: [replayed], [])  # type: ignore[arg-type]
     [remedy] = defragment.remedies_for(context)
@@ -274,7 +274,7 @@ def test_a_setting_that_survives_and_saves_nothing_is_listed_against_fragmentati
     """A remedy that is not enough and saves 0 bytes is left out; one whose saving is not known stays."""
     estimate = SimpleNamespace(fits=lambda available: None, low_bytes=1500 * MIB, high_bytes=None)
     replayed = SimpleNamespace(conf="max_split_size_mb:128", saves_bytes=0, survives=True, exact=True)
-    record = SimpleNamespace(torch="2.13.0", hip=None, settings="")
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings="", layout=None)
     context = RemedyContext(BACKWARD, record, estimate, kind, lambda confs: [replayed], [])  # type: ignore[arg-type]
     [remedy] = defragment.remedies_for(context)
     assert (remedy.enough, remedy.saves_bytes) == (None, saves)
@@ -324,7 +324,7 @@ def test_a_remedy_that_is_enough_saves_at_least_the_excess(
 def test_settings_are_replayed_and_offered_beside_those_of_the_run(own: str, expected: list[str]) -> None:
     """Whoever copies the line keeps what the run had set. A setting that the run had is no remedy."""
     estimate = SimpleNamespace(fits=lambda available: True, low_bytes=0)
-    record = SimpleNamespace(torch="2.13.0", hip=None, settings=own)
+    record = SimpleNamespace(torch="2.13.0", hip=None, settings=own, layout=None)
 
     def remedies(replay: ReplayFn) -> list[Remedy]:
         context = RemedyContext(BACKWARD, record, estimate, CauseKind.FRAGMENTATION, replay, [])  # type: ignore[arg-type]

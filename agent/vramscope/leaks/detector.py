@@ -344,7 +344,8 @@ class LeakDetector:
         """Scan in an evaluation without gradients. ``batches``: of one that has ended."""
         if self._schedule.may_spend():
             why, batches = ("has ended", batches) if batches else ("is under way", self._judge.evaluations.done)
-            self._scan(f"an evaluation {why}", fresh=False, evaluating=False, evaluated_batches=batches, arguments=arguments)
+            reason = f"an evaluation {why}"
+            self._scan(reason, fresh=False, evaluating=False, evaluated_batches=batches, arguments=arguments)
 
     def _plan_rescan(self) -> None:
         may_stop = self._registry.has_open_growth or self._judge.waits_for_an_end()
