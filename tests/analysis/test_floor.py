@@ -263,3 +263,18 @@ def test_the_stages_of_a_curriculum_explain_a_rise() -> None:
     floor, peaks = fitted(GIB + stage * MIB, x), fitted(2 * GIB + stage**3 * 4 * MIB, x)
     assert floor.growing and peaks.rises_in_jumps and not peaks.growing
     assert work_grows(floor, peaks)
+
+
+def test_three_stages_and_a_longer_end_are_no_growth() -> None:
+    """Layers are unfrozen after 20, 30 and 40 steps of 60. The groups of steps make the distances look longer than they are."""
+    x = np.arange(1.0, 61.0)
+    memory = 20 * MIB + 12 * MIB * (x > 20) + 6 * MIB * (x > 30) + 8 * MIB * (x > 40)
+    found = fitted(memory, x)
+    assert found.rises_in_jumps and not found.growing
+
+
+@pytest.mark.parametrize("first", range(0, 20, 3))
+def test_equal_jumps_up_to_the_end_are_growth(first: int) -> None:
+    """Each epoch of 20 steps leaves something behind, wherever in an epoch the run ends."""
+    x = np.arange(1.0, 201.0)
+    assert fitted(20 * MIB + 8 * MIB * ((x + first) // 20), x).growing

@@ -144,11 +144,13 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
     offset = float(np.median(low - slope * at))
     rest = low - slope * at - offset
     spread = float(np.quantile(rest, 0.9) - np.quantile(rest, 0.1))
-    jumps = jumps_of(at, low)
+    last = x >= at[-1]
+    level = after_step_bytes[last]
+    jumps = jumps_of(at, low, float(x[last][level <= np.median(level)][-1]))
     margin = max(half, spread / span, (_HOST_GRAIN_BYTES if on_host else _GRAIN_BYTES) / span)
     rises = not jumps and slope > margin and _every_quarter_rises(at, low, slope, span)
-    level = level_since(at, low) if not jumps and slope > margin else None
-    rises = rises and level is None
+    since = level_since(at, low) if not jumps and slope > margin else None
+    rises = rises and since is None
     slows = rises and _slows(at, low)
     return Trend(
         points=points,
@@ -162,17 +164,18 @@ def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False)
         growing=rises and not slows,
         jumps=jumps,
         slows=slows,
-        level_since=level,
+        level_since=since,
     )
 
 
-def jumps_of(at: FloatArray, low: FloatArray) -> int:
+def jumps_of(at: FloatArray, low: FloatArray, end: float) -> int:
     """Number of jumps that make up the rise, if these are few and memory is level between them; else 0.
 
     New stages and tasks do that. Jumps of about one size at about equal distances are no stages, but growth: of each fold or epoch
     something is retained. If the next one did not come when it was due, they were stages all the same.
 
     at, low   positions and values as :func:`lowest` gives them
+    end       last position at the level of the last group
     """
     never_below = np.minimum.accumulate(low[::-1])[::-1]
     rises = np.diff(never_below)
@@ -191,7 +194,7 @@ def jumps_of(at: FloatArray, low: FloatArray) -> int:
     if len(together) >= REGULAR_JUMPS:
         gaps = np.diff([at[one[0]] for one in together])
         regular = max(float(np.std(one) / np.mean(one)) for one in (sizes, gaps)) < IRREGULAR
-        overdue = float(at[-1] - at[together[-1][0]]) >= (1 + IRREGULAR) * float(gaps.max())
+        overdue = end - float(at[together[-1][-1] + 1]) >= (1 + IRREGULAR) * float(gaps.mean())
         if regular and not overdue:
             return 0
     return len(together)
