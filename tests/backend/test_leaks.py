@@ -153,6 +153,17 @@ def test_growing_comes_first_then_what_holds_most(server: RunningServer) -> None
     assert row_of(server, agent)["worst_leak"] == "tensor-growth"
 
 
+def test_of_steady_findings_the_fix_that_lowers_the_peak_most_comes_first(server: RunningServer) -> None:
+    """A result that is retained beside nothing may be large, and its fix saves nothing."""
+    agent = Agent()
+    kept = [
+        leak("overlap", name, growth_bytes_per_step=0.0, held_bytes=held, peak_effect_bytes=effect)
+        for name, held, effect in (("large", 900, 0), ("small", 300, 300), ("unknown", 500, None))
+    ]
+    server.send(agent, scan(*kept))
+    assert [one["name"] for one in leaks_of(server, agent)["leaks"]] == ["unknown", "small", "large"]
+
+
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=8))
 def test_bytes_held_together_lie_between_the_largest_and_the_sum(sizes: list[tuple[int, int]]) -> None:
     leaks = [leak(name=f"n{i}", held_bytes=max(pair), exclusive_bytes=min(pair)) for i, pair in enumerate(sizes)]

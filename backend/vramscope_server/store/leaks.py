@@ -182,13 +182,16 @@ def _largest(values: Iterable[_Number | None]) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _badness(entry: Leak) -> tuple[bool, bool, bool, float, int, int, str]:
-    growth = entry["growth_bytes_per_step"]
+def _badness(entry: Leak) -> tuple[bool, bool, bool, float, int, int, int, str]:
+    """Of what does not grow, the fix that lowers the peak most comes first; where that is unknown, the bytes count."""
+    growth, effect = entry["growth_bytes_per_step"], entry["peak_effect_bytes"]
+    steady_bytes = 0 if entry["kind"] in GROWING else entry["held_bytes"] if effect is None else effect
     return (
         not entry["on_host"],
         entry["kind"] in GROWING,
         growth is not None and growth > 0,
         growth or 0.0 if entry["kind"] in GROWING else 0.0,
+        steady_bytes,
         entry["held_bytes"],
         -_WORST_FIRST.index(entry["kind"]) if entry["kind"] in _WORST_FIRST else -len(_WORST_FIRST),
         entry["id"],
