@@ -220,6 +220,20 @@ def test_title_of_repeats_has_the_words_that_their_names_share(names: list[str],
     assert titles([names]) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["train 2026-10-26 10:30:12", "train 2026-11-26 10:30:12"], "train (2 runs)"),
+        (["train 2026-11-26 10:30:12", "train 2026-11-26 11:45:12"], "train (2 runs)"),
+        (["lr=0.1", "lr=0.2"], "lr (2 runs)"),
+        (["linseed oil a", "linseed oil b"], "linseed oil (2 runs)"),
+        (["", ""], "unnamed, … (2 runs)"),
+    ],
+)
+def test_a_title_has_no_parts_of_dates_and_numbers_that_differ(names: list[str], expected: str) -> None:
+    assert titles([names]) == [expected]
+
+
 def test_groups_whose_names_share_the_same_words_have_other_titles() -> None:
     assert titles([["run 1", "run 2"], ["run 3", "run 4"]]) == ["run 1, … (2 runs)", "run 3, … (2 runs)"]
     assert titles([["run 1", "run 2"], ["run"]]) == ["run (2 runs)", "run"], "the number tells them apart"

@@ -30,7 +30,7 @@ _NOTEBOOK: Final = "ipykernel_launcher"
 def is_seed(name: str) -> bool:
     """Whether a setting is a random seed: ``seed``, ``data_seed``, ``model.random_state``."""
     last = _last(name)
-    return last.endswith(("seed", "random_state")) or last.startswith("seed_")
+    return last == "seed" or last.endswith(("_seed", "random_state")) or last.startswith("seed_")
 
 
 def _last(name: str) -> str:
