@@ -245,7 +245,8 @@ def test_median_slope_tolerates_a_quarter_of_outliers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "lives_on_share", "grows"), [(1.0, 1.0, False), (2.5, 0.0, False), (2.5, 0.8, True), (3.2, 0.0, True)]
+    ("ratio", "lives_on_share", "grows"),
+    [(1.0, 1.0, False), (2.5, 0.0, False), (2.5, 0.8, True), (2.5, 3.0, False), (3.2, 0.0, True)],
 )
 def test_results_that_live_on_explain_a_rise_where_the_peaks_rise_more(
     ratio: float, lives_on_share: float, grows: bool
@@ -256,13 +257,13 @@ def test_results_that_live_on_explain_a_rise_where_the_peaks_rise_more(
     assert work_grows(floor, peaks, int(lives_on_share * risen)) is grows
 
 
-def test_the_stages_of_a_curriculum_explain_a_rise() -> None:
-    """Memory after each step rises in even stages, and so counts as growing. The peaks rise with the square of the length."""
-    x = np.arange(1.0, 121.0)
-    stage = (x - 1) // 15
-    floor, peaks = fitted(GIB + stage * MIB, x), fitted(2 * GIB + stage**3 * 4 * MIB, x)
-    assert floor.growing and peaks.rises_in_jumps and not peaks.growing
-    assert work_grows(floor, peaks)
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("lives_on_bytes", [0, 2 << 30])
+def test_stages_of_the_work_do_not_explain_a_leak_beside_them(stages: int, lives_on_bytes: int) -> None:
+    """A constant leak without a holder, and batches that grow in few stages. A large result was as large before."""
+    stage = np.arange(STEPS) * stages // STEPS
+    floor, peaks = fitted(GIB + step * MIB / 4), fitted(4 * GIB + step * MIB / 4 + stage * 500 * MIB)
+    assert floor.growing and not work_grows(floor, peaks, lives_on_bytes)
 
 
 def test_three_stages_and_a_longer_end_are_no_growth() -> None:

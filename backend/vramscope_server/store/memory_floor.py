@@ -62,7 +62,9 @@ def memory_floor(
     tops, _ = _steps(connection, run, place, ["peak_allocated_bytes"], first, last)
     peaks = trend(tops["step"], tops["peak_allocated_bytes"])
     grows = any(not (leak["on_host"] or leak["note"] or is_steady(leak)) for leak in leaks)
-    lives_on = sum(leak["exclusive_bytes"] for leak in leaks if leak["kind"] in series.OVERLAPS)
+    lives_on = sum(
+        leak["exclusive_bytes"] for leak in leaks if leak["kind"] in series.OVERLAPS and place.rank in leak["ranks"]
+    )
     if fit is None or peaks is None or grows or not work_grows(fit, peaks, lives_on):
         peaks = None
     outside = _outside_bytes(connection, run, place)

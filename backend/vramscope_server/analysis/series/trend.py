@@ -56,8 +56,8 @@ LONGER_PAUSE: Final = 2
 """Factor on the longest pause before that end. A shorter end is a pause, too."""
 THE_MODELS_SHARE: Final = 0.8
 """Share of the rise of memory after each step from which on the models themselves grow."""
-RESULTS_SHARE: Final = 0.5
-"""Share of the rise that results of the last step must make up to explain it."""
+RESULTS_SHARE: Final = (0.5, 2.0)
+"""Least and most bytes of results of the last step that may be the rise, as shares of it."""
 WORK_GROWS_WITH_RESULTS: Final = 2.0
 """Ratio of the rises as WORK_GROWS, where such results explain the rise. A leak alone: 1."""
 KNOWN_SHARE: Final = 1 / 3
@@ -258,15 +258,15 @@ def work_grows(floor: Trend, peaks: Trend, lives_on_bytes: int = 0) -> bool:
     """True if memory after each step rises because the steps grow: a batch that is still referred to, and longer each time.
 
     What is retained from step to step raises the peak by as much as the memory after a step. A longer batch raises the peak by its
-    activations too, which are many times the batch. The peaks may rise in jumps: the stages of a curriculum.
+    activations too, which are many times the batch.
 
     lives_on_bytes   results of the last step that are found to live into the next one: if they may be the rise, a smaller ratio
-                     is enough
+                     is enough. Much larger ones were as large before it
     """
-    if not floor.growing or peaks.slope <= peaks.margin:
-        return False
-    of_results = lives_on_bytes >= RESULTS_SHARE * floor.slope * (floor.last - floor.first)
-    return peaks.slope >= (WORK_GROWS_WITH_RESULTS if of_results else WORK_GROWS) * floor.slope
+    rise = floor.slope * (floor.last - floor.first)
+    of_results = RESULTS_SHARE[0] * rise <= lives_on_bytes <= RESULTS_SHARE[1] * rise
+    ratio = WORK_GROWS_WITH_RESULTS if of_results else WORK_GROWS
+    return floor.growing and peaks.growing and peaks.slope >= ratio * floor.slope
 
 
 def models_slope(x: FloatArray, models: FloatArray, after_step_bytes: FloatArray, steps: float) -> float | None:
