@@ -51,7 +51,12 @@ export class AnatomyView {
     this.view = readView(by);
     const load = async (part, parameters, signal) => {
       if (!this.recording) throw new DOMException("no recording yet", "AbortError");
-      return api.recording(this.recording, part, parameters, signal);
+      try {
+        return await api.recording(this.recording, part, parameters, signal);
+      } catch (error) {
+        if (part === "timeline" && error.name !== "AbortError") this.peakLines?.fail();
+        throw error;
+      }
     };
     this.timeline = new Timeline({
       file: `${file}-timeline`,

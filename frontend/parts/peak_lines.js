@@ -18,6 +18,11 @@ export class PeakLines {
     fill(this.element, h("span", { class: "muted" }, "computing what the peak is made of…"));
   }
 
+  /** The answer did not come, and the chart says why. */
+  fail() {
+    if (!this.isDrawn) this.element.hidden = true;
+  }
+
   /** Draws the answer of `/timeline` for all events by `site`. `eventText(peak)`: the event in words. */
   show({ peak, series, joined }, eventText) {
     this.isDrawn = true;
@@ -27,7 +32,13 @@ export class PeakLines {
     const lines = [...series]
       .sort((one, other) => other.peak_bytes - one.peak_bytes)
       .filter(({ peak_bytes: size }, at) => at < MOST_NAMED && (at === 0 || size >= LEAST_SHARE * total));
-    const nameOf = ({ name, colour }) => (colour === "other" ? `${count(joined)} other lines` : name);
+    const nameOf = ({ name, colour }) => {
+      if (colour === "other") return `${count(joined)} other lines`;
+      if (name === "before the recording") return "what was allocated before the recording";
+      const found = /^no stack(?:: (.*))?$/.exec(name);
+      if (!found) return name;
+      return `calls without a stack${found[1] ? ` (${found[1]})` : ""}`;
+    };
     fill(
       this.element,
       h("strong", {}, `The peak is ${bytes(total)}, at ${eventText(peak)}.`),
