@@ -33,6 +33,7 @@ def make_and_step(p, step):
         ),
         ("make_and_step([torch.zeros(1)], step)\nmake_and_step([torch.zeros(1)], step)", []),
         ("make_and_step([torch.zeros(1)], step)\nAdam([])", ["Adam of train.py:9"]),
+        ("if 1:\n    noted()\n    step()\n    torch.optim.LBFGS([])", ["LBFGS of train.py:11"]),
         ("step()\nq = dict(Adam=1)\nunknown = q['Adam']", []),
     ],
 )

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-FINITE: Final = re.compile(r"finite")
-NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|has_?(nan|inf)|non_?finite|not_?finite")
+FINITE: Final = re.compile(r"(?<!in)(?<!de)finite")
+NOT_FINITE: Final = re.compile(r"isnan|isinf|overflow|found_inf|has_?(nan|inf)|is_?infinite|non_?finite|not_?finite")
 """Matches names that are true for numbers that are not finite."""
 MANY: Final = 1 << 40
 """Number that stands for true elements of a tensor of unknown size."""
-COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[int, int], bool]]] = {
+COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[float, float], bool]]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -24,6 +24,11 @@ COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[int, int], bool]]] = {
     ast.Is: operator.eq,
     ast.IsNot: operator.ne,
 }
+AGAINST_A_SIZE: Final[Mapping[bool, Mapping[type[ast.cmpop], bool]]] = {
+    True: {ast.Eq: True, ast.GtE: True, ast.NotEq: False, ast.Lt: False},
+    False: {ast.Lt: True, ast.LtE: True, ast.Gt: False, ast.GtE: False},
+}
+"""Comparison of a number of true elements (all, or none) with a number that the source does not have: ``x.numel()``, or a limit."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -83,11 +88,12 @@ def _called(call: ast.Call) -> bool | None:
 
 
 def _compared(node: ast.Compare) -> bool | None:
-    value, other = _value(node.left), node.comparators[0]
-    compare = COMPARISONS.get(type(node.ops[0]))
-    if value is None:
+    value, other, kind = _value(node.left), node.comparators[0], type(node.ops[0])
+    compare = COMPARISONS.get(kind)
+    if value is None or compare is None:
         return None
-    if not isinstance(other, ast.Constant) or not isinstance(other.value, int) or compare is None:
-        return value
-    is_truth = isinstance(other.value, bool)
-    return compare(int(value) if is_truth or not value else MANY, other.value)
+    if not isinstance(other, ast.Constant) or not isinstance(other.value, int | float):
+        return AGAINST_A_SIZE[value].get(kind)
+    # A share, or one truth value; else a number of elements.
+    is_one = isinstance(other.value, bool | float) or (other.value == 1 and kind in (ast.Eq, ast.NotEq))
+    return compare(int(value) if is_one or not value else MANY, other.value)

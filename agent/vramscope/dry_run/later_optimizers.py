@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -92,17 +91,27 @@ def _later_calls(frame: FrameType, made_at: set[tuple[str, int]]) -> list[ast.Ca
         return []
     nodes = list(within(scope))
     loops = [one for one in nodes if isinstance(one, Loop) and one.lineno <= line <= (one.end_lineno or line)]
+    repeated = {node for loop in loops for node in ast.walk(loop)}
     lines = [made for file, made in made_at if file == code.co_filename]
-    branches = [one for one in nodes if isinstance(one, ast.If)]
-    taken = [one for one in branches if any(one.lineno <= made <= (one.end_lineno or 0) for made in lines)]
+    branches = [(one, other) for node in nodes if isinstance(node, ast.If) for one, other in _branches(node)]
+    others = [other for one, other in branches if any(_has_line(one, made) for made in lines)]
     return [
         call
         for call in nodes
         if isinstance(call, ast.Call)
-        and (call.lineno > line or any(call in ast.walk(loop) for loop in loops))
+        and (call.lineno > line or call in repeated)
         and not call.lineno <= line <= (call.end_lineno or line)
-        and not any(one.lineno <= call.lineno <= (one.end_lineno or 0) for one in taken)
+        and not any(_has_line(other, call.lineno) for other in others)
     ]
+
+
+def _branches(node: ast.If) -> tuple[tuple[list[ast.stmt], list[ast.stmt]], ...]:
+    """Return each branch with the one that does not run if it does."""
+    return (node.body, node.orelse), (node.orelse, node.body)
+
+
+def _has_line(statements: list[ast.stmt], line: int) -> bool:
+    return any(one.lineno <= line <= (one.end_lineno or one.lineno) for one in statements)
 
 
 def _made_by(
@@ -113,7 +122,6 @@ def _made_by(
     if _is_optimizer(called):
         yield file, call.lineno, called.__name__
     elif isinstance(called, FunctionType) and depth < MOST_CALLS:
-        called = inspect.unwrap(called)
         code = called.__code__
         if code not in running and not is_library(code.co_filename):
             scope = _scopes(code.co_filename).get(code.co_firstlineno)

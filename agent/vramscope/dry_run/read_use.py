@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
@@ -119,7 +120,7 @@ def _functions(code: _Code, callee: ast.expr) -> Iterator[tuple[FunctionType, bo
     if isinstance(value, FunctionType) or (owner and isinstance(value, ModuleType)):
         found = value if isinstance(value, FunctionType) else vars(value).get(name)
         if isinstance(found, FunctionType):
-            yield inspect.unwrap(found), False
+            yield _unwrapped(found), False
         return
     method = name if owner else "__init__" if isinstance(value, type) else "__call__"
     kind = value if isinstance(value, type) else _class_of(code, owner or name) if value is None else type(value)
@@ -141,7 +142,16 @@ def _classes_in(code: _Code) -> list[type]:
 
 def _method(kind: type | None, name: str) -> FunctionType | None:
     found = None if kind is None else inspect.getattr_static(kind, name, None)
-    return inspect.unwrap(found) if isinstance(found, FunctionType) else None
+    return _unwrapped(found) if isinstance(found, FunctionType) else None
+
+
+def _unwrapped(function: FunctionType) -> FunctionType:
+    """Return the function that decorators wrap; itself if they wrap something else."""
+    with contextlib.suppress(ValueError):  # each wraps the other
+        wrapped = inspect.unwrap(function)
+        if isinstance(wrapped, FunctionType):
+            return wrapped
+    return function
 
 
 def _class_of(code: _Code, path: str) -> type | None:
