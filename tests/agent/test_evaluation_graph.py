@@ -7,6 +7,8 @@ import torch
 from scans import watched
 from torch import nn
 
+from vramscope.leaks.autograd.unused_results import UnusedResults
+from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.schedule import ScanSchedule
 
 
@@ -89,6 +91,30 @@ def test_results_of_the_step_after_an_evaluation_are_no_results_of_it(monkeypatc
     assert reported and set(reported) <= {"first", "second"}, "one of them was taken for the evaluation's"
     assert not scans[-1].leaks
     assert {one.why[-1].reason for one in scans[-1].closed} == {"backward-ran"}
+
+
+@pytest.mark.parametrize(("passes", "used"), [(1, True), (3, True), (4, False)])
+def test_one_of_the_next_backward_passes_may_use_the_results(passes: int, used: bool) -> None:
+    """A GAN's first backward pass is that of its discriminator."""
+    model = generator()
+    results, kept = UnusedResults(), model(torch.randn(8, 64))
+    assert kept.grad_fn is not None
+    holder = HolderKey(HolderKind.DROPPED_GRAPH, name="kept")
+    results.found({holder: [kept.grad_fn._sequence_nr()]})
+    for _ in range(passes):
+        assert results.walked(model(torch.randn(8, 64)).sum()) == []
+    assert results.walked((kept * 2).sum()) == ([holder] if used else [])
+
+
+def test_what_a_large_backward_pass_uses_is_not_claimed_to_be_known() -> None:
+    results, value = UnusedResults(), torch.zeros(1, requires_grad=True)
+    kept = value * 2
+    assert kept.grad_fn is not None
+    holder = HolderKey(HolderKind.DROPPED_GRAPH, name="kept")
+    results.found({holder: [kept.grad_fn._sequence_nr()]})
+    for _ in range(5_000):
+        value = value + 1
+    assert results.walked(value.sum()) == [holder]
 
 
 def test_graphs_that_are_too_large_to_be_walked_are_no_chain_of_steps() -> None:

@@ -193,7 +193,8 @@ class LeakDetector:
             self._outputs.add(output)
             if self._step_graphs.follows and self._clock.is_training_thread():
                 self._step_graphs.follow(module, args, output, self._outputs.walks)
-            self._evaluation_graph.built(module, output)
+            if self._evaluation_graph.waits and self._clock.is_training_thread():
+                self._evaluation_graph.built(module, output)
 
     def before_batch(self) -> None:
         """A batch is about to be fetched from a loader."""
@@ -379,11 +380,10 @@ class LeakDetector:
         if judging:
             self.after_step.since_scan.scanned(self._clock.step)
             groups = [group for group in result.groups if not (arguments and is_argument(group, arguments))]
-            kinds = {"fresh": fresh, "evaluating": evaluating, "complete": complete}
-            at = self._registry.retain_graph_at
+            at, kinds = self._registry.retain_graph_at, {"fresh": fresh, "evaluating": evaluating, "complete": complete}
             context = self._context(**kinds, evaluated_batches=evaluated_batches, retain_graph_at=at)
-            batches = len(self._evaluation) if evaluating and self._schedule.per != "batch" else 0
-            iteration = self._schedule.number + batches
+            ahead = len(self._evaluation) if evaluating and self._schedule.per != "batch" else 0
+            iteration = self._schedule.number + ahead
             live_bytes = self._scanner.live_bytes
             self._unused_results.found(conclude(self._judge, self._registry, groups, live_bytes, context, iteration))
             self._registry.withdraw(dict.fromkeys(result.named_since, Reason.NAMED_SINCE))

@@ -109,10 +109,10 @@ def first_aid_of(cause: Cause, facts: Facts) -> str:
         return SMALLER_WEIGHTS  # with gradients and state it fits: it is the largest part of what the step needs
     if kind is CauseKind.ACTIVATIONS and facts.evaluates:
         return NO_GRAD
-    if kind is CauseKind.ACTIVATIONS and waits_for_backward(facts):
-        return EARLIER_BACKWARD.format(forwards=facts.forwards)
     if kind is CauseKind.ACTIVATIONS and facts.unused_graph_bytes >= (facts.shortfall_bytes or 0) > 0:
         return NO_TRAINING.format(name=facts.unused_graph_name)
+    if kind is CauseKind.ACTIVATIONS and waits_for_backward(facts):
+        return EARLIER_BACKWARD.format(forwards=facts.forwards)
     if kind is CauseKind.ACTIVATIONS and facts.batch_size == 1:
         shorter = "shorter inputs (cut the long ones, or group them by length)"
         what = shorter if is_longer_input(facts) else "a shorter sequence or a smaller input"

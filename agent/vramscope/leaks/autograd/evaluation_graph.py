@@ -17,7 +17,7 @@ from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import Storages
 from vramscope.process import frames, type_info
 
-ATTEMPTS: Final = 16
+ATTEMPTS: Final = 8
 """Maximum number of graphs that are measured for one scan: some ms each."""
 
 Place = tuple[str, int, str]
@@ -54,12 +54,17 @@ class EvaluationGraph:
         self._walks = 0
         """Number of backward passes before it."""
 
+    @property
+    def waits(self) -> bool:
+        """True if a measurement is wanted, or one is not settled."""
+        return self._known is not None or self._measured is not None
+
     def expect(self, known: Storages) -> None:
         """Measure one of the next graphs. ``known``: storages of models and data, which exist without it."""
         self._known, self._attempts = known, ATTEMPTS
 
     def built(self, module: Any, output: Any) -> None:
-        """A root module has returned. Nothing is done unless a measurement is wanted."""
+        """A root module has returned on the training thread. Call it only while this waits."""
         self.settle()
         if self._known is None or self._measured is not None:
             return

@@ -147,7 +147,8 @@ def walk(root: Any, budget: NodeBudget, known: set[Any] | None = None) -> Graph:
         budget.chains.walked(root, chained_left - budget.chained_left)
     oldest = min(numbers, default=_NO_NUMBER)
     complete = not (stack or older or left_out)
-    goes_on = any(node not in seen for _, _, node in older)
+    unvisited = [*(node for _, _, node in older), *(node for node in stack if node._sequence_nr() < own_step)]
+    goes_on = any(node not in seen for node in unvisited)
     return Graph(
         saved, tuple(attributes), parameters, frozenset(numbers), oldest, len(seen) - before, complete, goes_on
     )

@@ -39,7 +39,7 @@ class UnwalkedOutputs:
         if waiting > MOST_OUTPUTS:
             self.were_seen = True
         if waiting > 1 and not self.were_seen:
-            walked = numbers_below(roots)
+            walked = _numbers_below(roots)
             self._outputs -= walked
             self._earlier -= walked
         elif waiting:
@@ -53,15 +53,15 @@ class UnwalkedOutputs:
         self.compares = compares
 
 
-def numbers_below(roots: Any, most_nodes: int = MOST_NODES) -> set[int]:
-    """Sequence numbers of the nodes that a backward pass from these tensors walks, ``most_nodes`` at most."""
+def _numbers_below(roots: Any) -> set[int]:
+    """Sequence numbers of the nodes that a backward pass from these tensors walks, MOST_NODES at most."""
     import torch
 
     tensors = roots if isinstance(roots, (list, tuple)) else (roots,)
     with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
         nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
     seen = set(nodes)
-    while nodes and len(seen) <= most_nodes:
+    while nodes and len(seen) <= MOST_NODES:
         for child, _ in nodes.pop().next_functions:
             if child is not None and child not in seen:
                 seen.add(child)

@@ -23,6 +23,8 @@ from vramscope.process.tensor_reads import TensorReads
 
 SCAN_SECONDS: Final = 0.225
 """Seconds of a scan. The promise is 0.25: what was begun in time ends a little later, most so on a slow machine."""
+MOST_WEIGHED: Final = 1_000
+"""Maximum number of tensors without a holder whose bytes are summed up. With more, small ones leave the scan incomplete too."""
 
 
 @dataclasses.dataclass
@@ -127,6 +129,8 @@ class Scanner:
 
     def _considerable(self, nameless: list[weakref.ref[Any]]) -> int:
         """Number of these tensors; 0 if they have no graph and together too few bytes to be reported."""
+        if len(nameless) > MOST_WEIGHED:
+            return len(nameless)
         tensors = [tensor for reference in nameless if (tensor := reference()) is not None]
         sizes: Storages = {}
         for tensor in tensors:
