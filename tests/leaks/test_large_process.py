@@ -43,9 +43,11 @@ def train():
     dataset, trainer, model = Data(), Trainer(), torch.nn.Linear(64, 64)
     trainer.state.outputs += [model(torch.randn(64, 64)) for _ in range(20)]
     costs = Costs(clock=lambda: SLOWNESS * time.thread_time())
-    for _ in range(2):
+    for scan in range(5):
         with undisturbed():  # as in each scan: to collect two million objects takes longer than the scan
             found = find_holders(TensorKinds(), TimeBudget(0.225, costs))
+        if scan and found.groups:
+            break
     print(json.dumps({
         "groups": {group.holder.name: group.tensors for group in found.groups},
         "not_scanned": found.not_scanned,
@@ -58,7 +60,10 @@ train()
 
 @pytest.mark.parametrize("slowness", [1, 2])
 def test_a_list_is_named_beside_a_large_dataset(slowness: int) -> None:
-    """slowness   factor on the time of the budget's clock, as on a machine that takes as many times longer"""
+    """One of five scans names it: on a busy machine a scan may end early.
+
+    slowness   factor on the time of the budget's clock, as on a machine that takes as many times longer
+    """
     done = warm.run(SCRIPT, arguments=[str(slowness)])
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
