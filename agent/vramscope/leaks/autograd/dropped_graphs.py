@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Chains, NodeBudget, walk
-from vramscope.leaks.autograd.live_graphs import NO_NUMBER, nodes_of
+from vramscope.leaks.autograd.live_graphs import nodes_of
+from vramscope.leaks.autograd.unwalked_outputs import NO_NUMBER
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.autograd.unwalked_outputs import UnwalkedOutputs
+from vramscope.leaks.autograd.unwalked_outputs import NO_NUMBER, UnwalkedOutputs
 from vramscope.protocol.series import MOST_GRAPHS
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ CALM_ROUNDS: Final = 100
 """Consecutive iterations without a live older graph from which most descents are skipped."""
 DESCENTS_ONE_IN: Final = 7
 """Number of iterations between two descents then. Prime to common periods: twos, tens, hundreds."""
-
-NO_NUMBER: Final = 2**64 - 1
-"""Sequence number of AccumulateGrad nodes, which belong to no step."""
 
 
 class Sentinel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from vramscope.leaks.autograd.live_graphs import NO_NUMBER
+from vramscope.leaks.autograd.unwalked_outputs import numbers_below
 from vramscope.leaks.holders.key import HolderKey
 
 MOST_NODES: Final = 4_000
@@ -36,32 +36,10 @@ class UnusedResults:
         """A backward pass begins from these tensors. Returns the holders whose results it uses, or may use if it is too large."""
         if not self._waiting:
             return []
-        numbers = _numbers_below(roots, min(min(births, default=0) for births in self._waiting.values()))
-        used = [key for key, births in self._waiting.items() if numbers is None or not numbers.isdisjoint(births)]
+        oldest = min(min(births, default=0) for births in self._waiting.values())
+        numbers, are_all = numbers_below(roots, MOST_NODES, oldest)
+        used = [key for key, births in self._waiting.items() if not are_all or not numbers.isdisjoint(births)]
         self._walks -= 1
         for key in list(self._waiting) if not self._walks else used:
             del self._waiting[key]
         return used
-
-
-def _numbers_below(roots: Any, oldest: int) -> set[int] | None:
-    """Sequence numbers, from ``oldest`` on, of the nodes that a backward pass walks; None if there are too many to visit."""
-    import torch
-
-    tensors = roots if isinstance(roots, (list, tuple)) else (roots,)
-    with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
-        nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
-    seen = set(nodes)
-    numbers = {node._sequence_nr() for node in nodes}
-    while nodes:
-        for child, _ in nodes.pop().next_functions:
-            if child is None or child in seen:
-                continue
-            seen.add(child)
-            if len(seen) > MOST_NODES:
-                return None
-            number = child._sequence_nr()
-            if oldest <= number < NO_NUMBER:  # what is older, or a parameter, leads to none of them
-                numbers.add(number)
-                nodes.append(child)
-    return numbers

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 MOST_NODES: Final = 2_000
 """Nodes of one backward pass that are visited, at 1 µs each. With more the outputs count as unwalked."""
+NO_NUMBER: Final = 2**64 - 1
+"""Sequence number of a parameter's node."""
 MOST_OUTPUTS: Final = 64
 """Outputs of two iterations that are compared. With more they count as unwalked."""
 
@@ -39,7 +41,7 @@ class UnwalkedOutputs:
         if waiting > MOST_OUTPUTS:
             self.were_seen = True
         if waiting > 1 and not self.were_seen:
-            walked = _numbers_below(roots)
+            walked, _ = numbers_below(roots, MOST_NODES)
             self._outputs -= walked
             self._earlier -= walked
         elif waiting:
@@ -53,17 +55,27 @@ class UnwalkedOutputs:
         self.compares = compares
 
 
-def _numbers_below(roots: Any) -> set[int]:
-    """Sequence numbers of the nodes that a backward pass from these tensors walks, MOST_NODES at most."""
+def numbers_below(roots: Any, most_nodes: int, oldest: int = 0) -> tuple[set[int], bool]:
+    """Sequence numbers, from ``oldest`` on, of the nodes that a backward pass from these tensors walks, and whether these are all.
+
+    What is older, or a parameter, leads to no other node from ``oldest`` on. At most ``most_nodes`` are visited.
+    """
     import torch
 
     tensors = roots if isinstance(roots, (list, tuple)) else (roots,)
     with torch._C.DisableTorchFunction():  # no code of the user's tensor classes
         nodes = [node for tensor in tensors if (node := getattr(tensor, "grad_fn", None)) is not None]
     seen = set(nodes)
-    while nodes and len(seen) <= MOST_NODES:
+    numbers = {node._sequence_nr() for node in nodes}
+    while nodes:
         for child, _ in nodes.pop().next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
+            if child is None or child in seen:
+                continue
+            if len(seen) >= most_nodes:
+                return numbers, False
+            seen.add(child)
+            number = child._sequence_nr()
+            if oldest <= number < NO_NUMBER:
+                numbers.add(number)
                 nodes.append(child)
-    return {node._sequence_nr() for node in seen}
+    return numbers, True
